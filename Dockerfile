@@ -16,7 +16,6 @@ ENV PIP_CONSTRAINT=/source/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_N
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE pyspark_delayq.py deploy/constraints.txt ./
 COPY delayq/ delayq/
-COPY library/ library/
 # The wheel contains them, too, by the links in delayq/_services.
 COPY api/ api/
 COPY docs/runbook.md docs/

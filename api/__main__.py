@@ -6,7 +6,7 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING, Any
 
-from delayq.stop_signals import stop_signals
+from delayq.base.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from delayq import Settings

@@ -18,7 +18,7 @@ from api.auth.keys_file import Door
 from api.memory import LARGE, need_room
 from api.metrics import Metrics
 from api.wire.problems import Headers, Problem, problem_of
-from delayq.json_text import encode
+from delayq.base.json_text import encode
 
 __all__ = ["JSON", "Answer", "Handler", "Request", "Resource", "answer_problem", "encode"]
 
@@ -35,7 +35,7 @@ _SECURITY: Final[Headers] = (
 BODY_SECONDS: Final = 30.0
 
 _log = structlog.get_logger("api")
-_now = time.perf_counter  # latencies are below the ms of delayq.clock
+_now = time.perf_counter  # latencies are below the ms of delayq.base.clock
 
 
 class Request(starlette.requests.Request):

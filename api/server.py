@@ -21,7 +21,7 @@ from api.asgi import answer_problem
 from api.memory import LARGE, need_room
 from api.wire.problems import Problem
 from delayq import Settings
-from delayq.listening import listen, shown
+from delayq.base.listening import listen, shown
 
 __all__ = ["Server", "make_server"]
 

@@ -16,15 +16,15 @@ from api.metrics import Metrics
 from api.receivers import Receivers
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError, StoreRefused
 from delayq.answers.service import overview_out, status_out
+from delayq.base.clock import Clock, SystemClock
 from delayq.care.accounts import Accounts
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.overview import overview
 from delayq.client.looking.groups import largest_lags
 from delayq.client.looking.messages import count
-from delayq.clock import Clock, SystemClock
+from delayq.domain.words import counted
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
-from delayq.words import counted
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

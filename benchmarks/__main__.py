@@ -35,7 +35,7 @@ from benchmarks.results import (
 )
 from benchmarks.running import limit
 from benchmarks.running.processes import allocator, server_for
-from delayq.errors import ConfigError, DelayqError
+from delayq.base.errors import ConfigError, DelayqError
 from delayq.store import checks
 from delayq.store.connect.store import Store
 from testbed.errors import ServerMissing

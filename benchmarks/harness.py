@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks import BenchmarkError
 from benchmarks.results import Pair
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 
 __all__ = [
     "CpuMeter",

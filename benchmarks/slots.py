@@ -23,7 +23,7 @@ from benchmarks.harness import now, progress, wait_for
 from benchmarks.load.side import PARKED, Plan, Slot
 from benchmarks.results import ROOT, Figure, Pair, paired
 from benchmarks.running.processes import Handshake, program
-from delayq.policies import Policy
+from delayq.domain.policies import Policy
 
 __all__ = [
     "BACKLOG",

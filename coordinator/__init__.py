@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from coordinator.epoch import Claim, epoch_text
 from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.local import LocalCoordinator
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import Meta

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from delayq.stop_signals import Stopped, stop_signals
+from delayq.base.stop_signals import Stopped, stop_signals
 
 if TYPE_CHECKING:
     from coordinator.printing import Printer
     from coordinator.zookeeper.overview import Overview, Overviews
-    from delayq.clock import Clock
+    from delayq.base.clock import Clock
     from delayq.config import Settings
     from delayq.store.connect.store import Store
 
@@ -29,12 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _options(argv)
     stop_signals.listen()  # before the imports below, which take most of a second
     from coordinator.printing import Printer
-    from delayq.clock import SystemClock
+    from delayq.base.clock import SystemClock
+    from delayq.base.errors import ConfigError, DelayqError
+    from delayq.base.terminal import visible
     from delayq.config import load_settings
-    from delayq.errors import ConfigError, DelayqError
     from delayq.store.connect.store import Store
     from delayq.telemetry.ending import flush, say_last, write_last
-    from delayq.terminal import visible
 
     printer = Printer(SystemClock(), json=options.json)
     try:
@@ -93,7 +93,7 @@ def watch(overviews: Overviews, printer: Printer, *, once: bool = False) -> None
 
 def _queues_of(store: Store) -> Callable[[], Collection[int] | None]:
     """Return a function that reads the numbers of all queues from Redis. While Redis is away, the last numbers stay."""
-    from delayq.errors import StoreError
+    from delayq.base.errors import StoreError
     from delayq.store import commands
 
     known: list[Collection[int] | None] = [None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.errors import DelayqError
+from delayq.base.errors import DelayqError
 
 __all__ = ["CoordinatorError", "CoordinatorRefused"]
 

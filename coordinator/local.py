@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from coordinator.epoch import Claim, draw_owner, next_epoch
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys

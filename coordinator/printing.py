@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
 from delayq.answers.times import instant
-from delayq.clock import Clock
-from delayq.local_time import in_sentence, shown
-from delayq.nodes import ranges
-from delayq.terminal import Output, visible
-from delayq.words import counted
+from delayq.base.clock import Clock
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.terminal import Output, visible
+from delayq.domain.nodes import ranges
+from delayq.domain.words import counted
 
 __all__ = ["Printer"]
 

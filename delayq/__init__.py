@@ -4,14 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delayq.client.async_client import AsyncClient
-    from delayq.client.changing.messages import Cancelled, Rescheduled
-    from delayq.client.client import Client
-    from delayq.client.consuming.receiving import Leased
-    from delayq.client.scheduling.schedule import Scheduled
-    from delayq.config import Settings
-    from delayq.connecting import connect, connect_async
-    from delayq.errors import (
+    from delayq.base.errors import (
         ConfigError,
         Conflict,
         DelayqError,
@@ -34,10 +27,17 @@ if TYPE_CHECKING:
         TooManyPending,
         TooManyPolicies,
     )
-    from delayq.message import Message, State
-    from delayq.policies import Policy
+    from delayq.base.times import parse_duration, parse_instant
+    from delayq.client.async_client import AsyncClient
+    from delayq.client.changing.messages import Cancelled, Rescheduled
+    from delayq.client.client import Client
+    from delayq.client.consuming.receiving import Leased
+    from delayq.client.scheduling.schedule import Scheduled
+    from delayq.config import Settings
+    from delayq.connecting import connect, connect_async
+    from delayq.domain.message import Message, State
+    from delayq.domain.policies import Policy
     from delayq.store.commands.searching import Filter
-    from delayq.times import parse_duration, parse_instant
 
 __all__ = [
     "AsyncClient",
@@ -84,39 +84,39 @@ _PLACES = {
     "AsyncClient": "delayq.client.async_client",
     "Cancelled": "delayq.client.changing.messages",
     "Client": "delayq.client.client",
-    "ConfigError": "delayq.errors",
-    "Conflict": "delayq.errors",
-    "DelayqError": "delayq.errors",
+    "ConfigError": "delayq.base.errors",
+    "Conflict": "delayq.base.errors",
+    "DelayqError": "delayq.base.errors",
     "Filter": "delayq.store.commands.searching",
-    "InvalidMessage": "delayq.errors",
-    "LayoutMismatch": "delayq.errors",
+    "InvalidMessage": "delayq.base.errors",
+    "LayoutMismatch": "delayq.base.errors",
     "Leased": "delayq.client.consuming.receiving",
-    "Message": "delayq.message",
-    "MissingExtra": "delayq.errors",
-    "NotAllowed": "delayq.errors",
-    "NotDevelopment": "delayq.errors",
-    "NotDone": "delayq.errors",
-    "NotDurable": "delayq.errors",
-    "NotReady": "delayq.errors",
-    "OtherFilter": "delayq.errors",
-    "PastDue": "delayq.errors",
-    "PoliciesChanged": "delayq.errors",
-    "Policy": "delayq.policies",
+    "Message": "delayq.domain.message",
+    "MissingExtra": "delayq.base.errors",
+    "NotAllowed": "delayq.base.errors",
+    "NotDevelopment": "delayq.base.errors",
+    "NotDone": "delayq.base.errors",
+    "NotDurable": "delayq.base.errors",
+    "NotReady": "delayq.base.errors",
+    "OtherFilter": "delayq.base.errors",
+    "PastDue": "delayq.base.errors",
+    "PoliciesChanged": "delayq.base.errors",
+    "Policy": "delayq.domain.policies",
     "Rescheduled": "delayq.client.changing.messages",
     "Scheduled": "delayq.client.scheduling.schedule",
     "Settings": "delayq.config",
-    "State": "delayq.message",
-    "StillDue": "delayq.errors",
-    "StoreError": "delayq.errors",
-    "StoreFull": "delayq.errors",
-    "StoreRefused": "delayq.errors",
-    "StoreUnavailable": "delayq.errors",
-    "TooManyPending": "delayq.errors",
-    "TooManyPolicies": "delayq.errors",
+    "State": "delayq.domain.message",
+    "StillDue": "delayq.base.errors",
+    "StoreError": "delayq.base.errors",
+    "StoreFull": "delayq.base.errors",
+    "StoreRefused": "delayq.base.errors",
+    "StoreUnavailable": "delayq.base.errors",
+    "TooManyPending": "delayq.base.errors",
+    "TooManyPolicies": "delayq.base.errors",
     "connect": "delayq.connecting",
     "connect_async": "delayq.connecting",
-    "parse_duration": "delayq.times",
-    "parse_instant": "delayq.times",
+    "parse_duration": "delayq.base.times",
+    "parse_instant": "delayq.base.times",
 }
 
 

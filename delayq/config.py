@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
-from delayq.errors import ConfigError
-from delayq.message import DELAY_LEVELS, MOST_ATTEMPTS, MOST_NUMBER, Limits
-from delayq.networks import parse_networks
-from delayq.routes import Routes, load_routes
-from delayq.secrets import as_utf8, revealed, with_user
-from delayq.times import parse_duration
+from delayq.base.errors import ConfigError
+from delayq.base.networks import parse_networks
+from delayq.base.secrets import as_utf8, revealed, with_user
+from delayq.base.times import parse_duration
+from delayq.domain.message import DELAY_LEVELS, MOST_ATTEMPTS, MOST_NUMBER, Limits
+from delayq.domain.routes import Routes, load_routes
 
 __all__ = ["OTHERS", "PREFIX", "SETTINGS", "Setting", "Settings", "load_settings", "variable"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from delayq import http

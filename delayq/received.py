@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.errors import InvalidMessage
-from delayq.message import HAND_BACKS_PROPERTY, TRACEPARENT, text_of, value_of
-from delayq.times import LATEST
+from delayq.base.errors import InvalidMessage
+from delayq.base.times import LATEST
+from delayq.domain.message import HAND_BACKS_PROPERTY, TRACEPARENT, text_of, value_of
 
 __all__ = ["Received", "read_kafka", "read_rabbitmq", "read_rocketmq", "read_stream"]
 

@@ -15,10 +15,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from delayq.clock import Clock, SystemClock
-from delayq.errors import DelayqError
+from delayq.base.clock import Clock, SystemClock
+from delayq.base.errors import DelayqError
+from delayq.base.times import parse_instant
 from delayq.received import Received
-from delayq.times import parse_instant
 
 __all__ = ["Received", "SignatureError", "read_webhook", "verify_webhook"]
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from testbed.errors import ServerMissing
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from testbed.steps import Ran, run
 
 # Variables of other environments, and those that would make pip or Python look elsewhere.

@@ -9,9 +9,9 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics as ApiMetrics
-from delayq.codec import encode
 from delayq.config import load_settings
-from delayq.message import Limits, Message
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits, Message
 from delayq.store.commands import Pulled
 from delayq.targets import OK
 from workers.node.duties.alarms import Alarms

@@ -14,8 +14,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from delayq.progress import Progress
-from delayq.terminal import visible
+from delayq.base.progress import Progress
+from delayq.base.terminal import visible
 from devtools.sentences import sentence
 
 __all__ = ["Screen"]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from delayq.base.stop_signals import stop_signals
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import die_with_parent
-from delayq.stop_signals import stop_signals
 from devtools.screen import Screen
 from testbed.zookeeper import ZooKeeperServer
 

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple, NoReturn
 from rich.console import Console
 from rich.text import Text
 
+from delayq.base.errors import MissingExtra
+from delayq.base.progress import Progress
 from delayq.cli.started_server import noted
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import LOCALHOST, port_is_free
-from delayq.errors import MissingExtra
-from delayq.progress import Progress
 from delayq.testing.service import make_development_server
 from devtools.calls import get_status
 from devtools.commandline import API_PORT, REDIS_PORT, UsageError, up_options

@@ -45,7 +45,7 @@ class Trace:
             leg[file] = leg.get(file, 0) + 1
 
     def _product(self, name: str) -> str:
-        path = name.removeprefix(f"{ROOT}/").removeprefix("library/")
+        path = name.removeprefix(f"{ROOT}/")
         return path if path.startswith(PRODUCT) and path.endswith(".py") else ""
 
 

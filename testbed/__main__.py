@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from testbed import folders, jars, tools
 from testbed.brokers import Brokers, Note, known, prepare
 from testbed.errors import ServerError, ServerMissing

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 
 __all__ = ["fetching", "wait_for_fetch"]
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from testbed import jars, steps
 
 __all__ = ["BASE", "CannotBuild", "build", "config_of", "make_base", "mounted", "why_not"]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import fetching, wait_for_fetch
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 
 __all__ = ["Ran", "run"]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from testbed import jars, steps
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import fetching, wait_for_fetch

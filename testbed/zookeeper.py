@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from delayq.base.errors import DelayqError
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import DelayqError
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import wait_for_fetch
 from testbed.jars import cache, fetch, find_java

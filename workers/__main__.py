@@ -6,7 +6,7 @@ import gc
 import threading
 from typing import TYPE_CHECKING, Final
 
-from delayq.stop_signals import Stopped, stop_signals
+from delayq.base.stop_signals import Stopped, stop_signals
 
 if TYPE_CHECKING:
     from delayq.config import Settings
@@ -26,8 +26,8 @@ def main(settings: Settings | None = None) -> int:
     stop_signals.listen()  # before the imports below, which take most of a second
     import structlog
 
+    from delayq.base.errors import DelayqError
     from delayq.config import load_settings
-    from delayq.errors import DelayqError
     from delayq.store.connect.address import without_secrets
     from delayq.telemetry.ending import say_last
     from delayq.telemetry.logs import configure

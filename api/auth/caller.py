@@ -11,10 +11,10 @@ import msgspec
 from api.auth.rates import Bucket
 from api.wire.problems import Problem
 from delayq import InvalidMessage, Message
-from delayq.api_keys import SCOPES, ApiKey, Scope
-from delayq.message import ORIGIN_PROPERTY, check_topic, from_key
-from delayq.patterns import check_pattern, compiled, covers, is_pattern
-from delayq.remembered import Remembered
+from delayq.base.remembered import Remembered
+from delayq.domain.api_keys import SCOPES, ApiKey, Scope
+from delayq.domain.message import ORIGIN_PROPERTY, check_topic, from_key
+from delayq.domain.patterns import check_pattern, compiled, covers, is_pattern
 from delayq.store.commands import Found
 from delayq.store.keys import Layout, ids_ending, new_id
 

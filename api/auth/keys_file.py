@@ -24,9 +24,9 @@ from api.auth.rates import Attempts, Bucket
 from api.auth.sessions import Cookie, Sessions, from_a_page
 from api.wire.problems import WRONG, Problem
 from delayq import ConfigError, InvalidMessage, Settings
-from delayq.api_keys import ApiKey, hash_of, id_of, load_keys
-from delayq.clock import Clock, SystemClock
-from delayq.remembered import Remembered
+from delayq.base.clock import Clock, SystemClock
+from delayq.base.remembered import Remembered
+from delayq.domain.api_keys import ApiKey, hash_of, id_of, load_keys
 
 __all__ = ["Door", "names_loopback", "refuse_open_door"]
 

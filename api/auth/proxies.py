@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from delayq.networks import Address, address_of, parse_networks
+from delayq.base.networks import Address, address_of, parse_networks
 
 __all__ = ["TrustedProxies"]
 

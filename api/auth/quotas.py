@@ -14,8 +14,8 @@ from typing import Final
 
 from api.auth.caller import Caller
 from api.wire.problems import RETRY_AFTER, Problem
-from delayq.clock import Clock
-from delayq.message import from_key
+from delayq.base.clock import Clock
+from delayq.domain.message import from_key
 
 __all__ = ["Quotas"]
 

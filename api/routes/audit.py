@@ -10,7 +10,7 @@ from api.wire.requests import LIMIT, MOST, instant_of, limit_of
 from delayq.answers.service import AuditOut, audit_out
 from delayq.client.audit import ACTIONS
 from delayq.client.looking.audit import check_span
-from delayq.patterns import check_pattern
+from delayq.domain.patterns import check_pattern
 
 __all__ = ["OPERATIONS"]
 

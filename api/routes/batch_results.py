@@ -10,7 +10,7 @@ from api.wire import problems
 from api.wire.problems import Problem
 from api.wire.responses import ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError
-from delayq.message import check_id
+from delayq.domain.message import check_id
 
 __all__ = [
     "TO_MANY",

@@ -25,6 +25,7 @@ from api.wire.problems import Problem
 from api.wire.requests import decode
 from delayq import DelayqError, InvalidMessage, StoreFull
 from delayq.answers.consuming import received_out
+from delayq.base.times import format_instant
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import (
     LEASE,
@@ -34,8 +35,7 @@ from delayq.client.consuming.receiving import (
     given_consumer,
     settle,
 )
-from delayq.message import given_duration, given_wait
-from delayq.times import format_instant
+from delayq.domain.message import given_duration, given_wait
 
 __all__ = ["OPERATIONS"]
 

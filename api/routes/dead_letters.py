@@ -23,8 +23,8 @@ from delayq.client.audit import By
 from delayq.client.looking.dead_letters import DeadLetterPage, Wanted
 from delayq.client.looking.dead_letters import dead_letters as dead_letters_of
 from delayq.client.looking.search import MOST_SECONDS
-from delayq.message import check_id
-from delayq.patterns import check_pattern
+from delayq.domain.message import check_id
+from delayq.domain.patterns import check_pattern
 from delayq.store.commands import DeadLetter
 
 __all__ = ["OPERATIONS"]

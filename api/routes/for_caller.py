@@ -12,7 +12,6 @@ from api.auth.caller import Caller
 from api.service import Service
 from api.wire.problems import Problem
 from delayq import Cancelled, StoreError
-from delayq.api_keys import Scope
 from delayq.client.audit import By
 from delayq.client.changing import dead_letters, messages
 from delayq.client.changing.by_key import by_key
@@ -23,6 +22,7 @@ from delayq.client.looking.explain import explain as explain_message
 from delayq.client.looking.messages import look
 from delayq.client.looking.search import SearchPage
 from delayq.client.plan import Context, Plan
+from delayq.domain.api_keys import Scope
 from delayq.store.commands import Filter, Found
 
 __all__ = [

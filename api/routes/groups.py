@@ -15,7 +15,7 @@ from delayq.client.consuming import groups as plans
 from delayq.client.handshake import learn_routes
 from delayq.client.looking.groups import KnownGroup, known_groups, lags
 from delayq.client.plan import Context, Plan
-from delayq.message import check_topic
+from delayq.domain.message import check_topic
 from delayq.store.connect.exchange import all_good
 
 __all__ = ["OPERATIONS"]

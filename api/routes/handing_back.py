@@ -16,10 +16,10 @@ from api.wire.handing_back import DeliveredIn, DeliveredManyIn, HandedBackManyOu
 from api.wire.problems import Problem
 from api.wire.requests import body_of, decode, decode_each
 from delayq import DelayqError, Message
+from delayq.base.times import format_instant
 from delayq.client.consuming import handing_back
 from delayq.client.consuming.handing_back import HandBack, HandedBack, is_json
-from delayq.message import State, given_duration
-from delayq.times import format_instant
+from delayq.domain.message import State, given_duration
 
 __all__ = ["OPERATIONS"]
 

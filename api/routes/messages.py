@@ -30,7 +30,7 @@ from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
 from delayq.answers.messages import ScheduledOut, StateOut, scheduled_out, state_out
 from delayq.client.changing.messages import REFUSALS, Rescheduled
-from delayq.message import check_id, check_key
+from delayq.domain.message import check_id, check_key
 
 __all__ = ["OPERATIONS"]
 

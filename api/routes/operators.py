@@ -27,7 +27,7 @@ from delayq.answers.service import (
     status_out,
     total_of,
 )
-from delayq.api_keys import SCOPES
+from delayq.domain.api_keys import SCOPES
 
 __all__ = ["OPERATIONS"]
 

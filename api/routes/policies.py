@@ -15,7 +15,7 @@ from api.wire.requests import PolicyIn, decode, policy_of
 from delayq import InvalidMessage, Policy
 from delayq.answers.topics import PoliciesOut, PolicyChangedOut, PolicyOut, policies_out, policy_changed_out, policy_out
 from delayq.client.changing import policies as plans
-from delayq.policies import check_policy_name
+from delayq.domain.policies import check_policy_name
 from delayq.store.commands import ANY
 
 __all__ = ["OPERATIONS"]

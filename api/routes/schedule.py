@@ -18,7 +18,7 @@ from api.wire.requests import BatchIn, MessageIn, decode, decode_each, message_o
 from api.wire.responses import BatchOut, ItemOut
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError, TooManyPending
 from delayq.answers.messages import ScheduledOut, scheduled_out
-from delayq.times import format_instant
+from delayq.base.times import format_instant
 
 __all__ = ["OPERATIONS", "admit", "with_refusals"]
 

@@ -22,7 +22,7 @@ from delayq.answers.topics import (
     topic_out,
     topics_out,
 )
-from delayq.message import check_topic
+from delayq.domain.message import check_topic
 
 __all__ = ["OPERATIONS"]
 

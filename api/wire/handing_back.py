@@ -12,7 +12,7 @@ from api.wire.requests import Duration
 from delayq.answers.times import Ms, Time, one_of
 from delayq.client.consuming.handing_back import MOST_REPORTED
 from delayq.client.consuming.receiving import MOST_REASON
-from delayq.message import STATES
+from delayq.domain.message import STATES
 
 __all__ = ["DeliveredIn", "DeliveredManyIn", "HandedBackManyOut", "HandedBackOut"]
 

@@ -15,10 +15,11 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from api.wire.problems import Problem
-from delayq import InvalidMessage, Message, Policy, json_text, parse_duration, parse_instant
-from delayq.message import check_call
-from delayq.policies import LEAST_RATE, LONGEST_REASON, MOST_RECEIPTS, MOST_STEPS
-from delayq.times import EARLIEST, check_unix_ms, restore_plus
+from delayq import InvalidMessage, Message, Policy, parse_duration, parse_instant
+from delayq.base import json_text
+from delayq.base.times import EARLIEST, check_unix_ms, restore_plus
+from delayq.domain.message import check_call
+from delayq.domain.policies import LEAST_RATE, LONGEST_REASON, MOST_RECEIPTS, MOST_STEPS
 
 __all__ = [
     "KEY",

@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from api.wire.problems import ProblemOut
 from delayq.answers.service import FindingOut
 from delayq.answers.times import Ms, Time, one_of
-from delayq.api_keys import Scope
-from delayq.message import RESULTS, STATES
+from delayq.domain.api_keys import Scope
+from delayq.domain.message import RESULTS, STATES
 
 __all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "MeOut", "ResultOut", "ResultsOut"]
 

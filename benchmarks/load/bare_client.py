@@ -31,7 +31,7 @@ __all__ = ["SCRIPT", "Packet", "by_script", "deliver", "plain"]
 _CHUNK: Final = 1 << 16
 
 #: The smallest script that finds, appends and removes due messages: six calls for one message. The entry has the complete record;
-#: the topic is at the place where `delayq.codec` puts it.
+#: the topic is at the place where `delayq.domain.codec` puts it.
 SCRIPT: Final = b"""#!lua
 local queue, pool = KEYS[1], KEYS[2]
 local time = redis.call('TIME')

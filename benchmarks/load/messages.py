@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from delayq.message import Limits, Message
+from delayq.domain.message import Limits, Message
 
 __all__ = ["BODY_BYTES", "DAY", "LIMITS", "QUEUES", "TOPICS", "Due", "make", "spread"]
 

@@ -109,8 +109,8 @@ def _begin(file: Path) -> int:
 
 def _put(url: str, routes: str, policies: list[dict[str, Any]]) -> None:
     """Put the policies with a client that knows the worker's routes."""
-    from delayq.policies import Policy  # old checkouts do not have it
-    from delayq.routes import load_routes
+    from delayq.domain.policies import Policy  # old checkouts do not have it
+    from delayq.domain.routes import load_routes
 
     with Client(url, routes=load_routes(routes)) as operator:
         for policy in policies:

@@ -28,7 +28,7 @@ from benchmarks.load.traffic import DELAYS, TICK
 from benchmarks.results import percentile
 from benchmarks.running.processes import Process, python
 from delayq import Client, Message, Scheduled, Settings
-from delayq.errors import StoreError
+from delayq.base.errors import StoreError
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout

@@ -40,8 +40,8 @@ from benchmarks.running.processes import NULL, connect, server, worker
 from benchmarks.running.team import Team
 from benchmarks.slots import BACKLOG, NULL_BACKLOG, Kind, Side, compared, costs, in_slots, rate, rates
 from delayq import Client
-from delayq.policies import Policy
-from delayq.routes import load_routes
+from delayq.domain.policies import Policy
+from delayq.domain.routes import load_routes
 from delayq.store.keys import Layout, ParkedSet
 from testbed.zookeeper import ZooKeeperServer
 

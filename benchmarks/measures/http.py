@@ -33,7 +33,7 @@ from benchmarks.results import Figure, paired, percentile, single
 from benchmarks.running import limit
 from benchmarks.running.processes import api, http_service, python, server_for
 from delayq import Client, Message
-from delayq.api_keys import SCOPES, make_key, write_keys
+from delayq.domain.api_keys import SCOPES, make_key, write_keys
 from delayq.embedded.processes import free_port
 
 __all__ = ["BATCH", "run", "write_batches", "write_lines"]

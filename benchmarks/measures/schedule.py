@@ -30,7 +30,7 @@ from benchmarks.results import LEFT_OUT, Figure, Pair, paired
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, server_for, with_jemalloc
 from delayq import Client, Message
-from delayq.codec import due_head, encode
+from delayq.domain.codec import due_head, encode
 from delayq.store.commands import Command, schedule
 from delayq.store.keys import new_id, queue_keys
 from delayq.store.scripts import load

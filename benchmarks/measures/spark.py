@@ -26,7 +26,7 @@ from benchmarks.load.traffic import DELAYS, WARM_UP, Lateness, Plan, Traffic, la
 from benchmarks.results import Figure, paired, single
 from benchmarks.running.processes import Process, python, server_for, worker
 from delayq import Client, Message
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from testbed.errors import ServerMissing
 
 __all__ = ["run"]

@@ -23,8 +23,8 @@ import hiredis
 
 from benchmarks import BenchmarkError
 from benchmarks.load.messages import LIMITS, QUEUES
-from delayq.codec import encode
-from delayq.message import Message
+from delayq.domain.codec import encode
+from delayq.domain.message import Message
 from delayq.store.keys import Layout, QueueKeys, new_id, queue_keys
 
 __all__ = [

@@ -10,7 +10,7 @@ from benchmarks.harness import wait_for
 from benchmarks.load.messages import QUEUES
 from benchmarks.running.processes import Process, python
 from delayq import Client
-from delayq.nodes import NodeLine, owners_of
+from delayq.domain.nodes import NodeLine, owners_of
 
 __all__ = ["SESSION_SECONDS", "Team"]
 

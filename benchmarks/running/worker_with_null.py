@@ -11,7 +11,7 @@ import runpy
 import time
 from collections.abc import Sequence
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets import OK, Delivery, Result, register_target
 
 __all__ = ["NullTarget"]
@@ -35,7 +35,7 @@ class NullTarget:
 
 
 def _take_no_census() -> None:
-    from workers.queue.census import Pace
+    from workers.queue.queue_context import Pace
 
     setattr(Pace, "take", lambda _pace: False)  # noqa: B010  # mypy rejects the plain assignment
 

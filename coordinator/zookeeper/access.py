@@ -7,9 +7,9 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
+from delayq.base.errors import ConfigError
+from delayq.base.secrets import revealed
 from delayq.config import Settings
-from delayq.errors import ConfigError
-from delayq.secrets import revealed
 
 __all__ = ["OPEN", "Access", "access_of"]
 

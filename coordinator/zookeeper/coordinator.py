@@ -17,8 +17,8 @@ from coordinator.zookeeper.membership import decode, fault_of, taking_part
 from coordinator.zookeeper.node_entry import OwnEntry
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Session, Znode
-from delayq.clock import Clock
-from delayq.errors import ConfigError
+from delayq.base.clock import Clock
+from delayq.base.errors import ConfigError
 from delayq.store.connect.store import Store
 
 __all__ = ["ZooKeeperCoordinator"]

@@ -11,7 +11,7 @@ import msgspec
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.membership import FLAPS, HOLD, SPAN
 from coordinator.zookeeper.session import Session
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["Starts", "count_start", "forget_starts"]
 

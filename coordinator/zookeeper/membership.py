@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from coordinator import REDIS_AWAY
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["Entry", "Flaps", "Link", "decode", "encode", "fault_of", "taking_part"]
 

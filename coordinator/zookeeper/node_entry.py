@@ -12,7 +12,7 @@ import structlog
 from coordinator.zookeeper.crash_loop import Starts
 from coordinator.zookeeper.membership import Entry, Flaps, Link, encode
 from coordinator.zookeeper.session import Session
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["OwnEntry"]
 

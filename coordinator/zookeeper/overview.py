@@ -13,7 +13,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.access import OPEN, Access
 from coordinator.zookeeper.membership import Entry, decode
 from coordinator.zookeeper.session import Session
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["Member", "Overview", "Overviews"]
 

@@ -11,7 +11,7 @@ import structlog
 from coordinator.epoch import Claim, draw_owner, epoch_text
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.session import Session, Watch, Znode
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys

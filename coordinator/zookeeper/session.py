@@ -27,7 +27,7 @@ from kazoo.security import CREATOR_ALL_ACL
 
 from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 
 __all__ = ["Session", "Watch", "Znode"]
 

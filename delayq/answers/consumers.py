@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from delayq.answers.times import Ms, Time, instant, one_of
+from delayq.base.times import format_instant
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.looking.groups import ConsumerGroup, OldestMessage
-from delayq.times import format_instant
 
 __all__ = ["GroupDeletedOut", "GroupOut", "GroupsOut", "OldestOut", "group_deleted_out", "group_out"]
 

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.answers.times import Ms, Time
+from delayq.base.json_text import text_or_base64
+from delayq.base.times import format_instant
 from delayq.client.consuming.receiving import Leased, with_id
-from delayq.json_text import text_or_base64
-from delayq.times import format_instant
 
 __all__ = ["ReceivedMessageOut", "received_out"]
 

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from delayq.answers.times import Ms, Time
+from delayq.base.times import format_instant
 from delayq.client.changing.advance import Advanced
-from delayq.times import format_instant
 
 __all__ = ["AdvancedOut", "advanced_out"]
 

@@ -11,13 +11,13 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
 from delayq.answers.times import Ms, Time, instant, one_of
+from delayq.base.times import format_instant
 from delayq.client.looking.counting import Counted, Forecast
 from delayq.client.looking.dead_groups import DeadGroups
 from delayq.client.looking.explain import WAITS_FOR, Explanation
-from delayq.codec import BODY_JSON, Record
-from delayq.message import STATES, State
+from delayq.domain.codec import BODY_JSON, Record
+from delayq.domain.message import STATES, State
 from delayq.store.commands import DeadLetter, Found
-from delayq.times import format_instant
 
 __all__ = [
     "BucketOut", "CountOut", "DeadGroupOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "ExplainOut",

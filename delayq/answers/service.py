@@ -11,14 +11,14 @@ from msgspec import UNSET, Meta, UnsetType
 
 from delayq.answers.times import Time, instant, one_of
 from delayq.answers.topics import PauseOut, pause_out
+from delayq.base.times import format_instant
 from delayq.client.findings import Finding
 from delayq.client.findings.check import SEVERITIES
 from delayq.client.findings.overview import Overview, Traffic
 from delayq.client.looking.audit import AuditEntry, AuditPage
 from delayq.client.looking.service import RouteState
-from delayq.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
+from delayq.domain.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
 from delayq.store.commands import COUNTERS, QueueStats
-from delayq.times import format_instant
 
 __all__ = [
     "AuditEntryOut", "AuditMessageOut", "AuditOut", "FigureOut", "FindingOut", "NodeDeliveriesOut", "NodeOut",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from delayq.times import format_instant
+from delayq.base.times import format_instant
 
 __all__ = ["Ms", "Time", "instant", "one_of"]
 

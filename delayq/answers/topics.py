@@ -11,11 +11,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.answers.times import Time, one_of
+from delayq.base.times import format_instant
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.looking.topics import Arriving, TopicState
-from delayq.message import check_topic
-from delayq.policies import Pause, Policies, Policy
-from delayq.times import format_instant
+from delayq.domain.message import check_topic
+from delayq.domain.policies import Pause, Policies, Policy
 
 __all__ = [
     "PauseOut", "PausedOut", "PoliciesOut", "PolicyChangedOut", "PolicyOut", "ResumedOut", "TopicOut", "TopicsOut",

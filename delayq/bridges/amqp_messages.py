@@ -10,12 +10,12 @@ from decimal import Decimal
 from math import ceil, inf
 from typing import Any, Final
 
-from delayq.errors import InvalidMessage
-from delayq.message import Limits, Message, check_id
+from delayq.base.errors import InvalidMessage
+from delayq.base.times import EARLIEST
+from delayq.domain.message import Limits, Message, check_id
 from delayq.store.keys import new_id
 from delayq.targets.rabbitmq.passthrough import CARRIED, OWN_PREFIX
 from delayq.targets.rabbitmq.received import LAST_SECOND
-from delayq.times import EARLIEST
 
 __all__ = ["Reader"]
 

@@ -17,12 +17,12 @@ import msgspec
 import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
+from delayq.base.clock import Clock
+from delayq.base.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError, TooManyPending
 from delayq.bridges.amqp_messages import Reader
 from delayq.client.client import Client
 from delayq.client.scheduling.schedule import Scheduled
-from delayq.clock import Clock
-from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError, TooManyPending
-from delayq.message import Message
+from delayq.domain.message import Message
 from delayq.targets.rabbitmq.errors import NoAddress, words_of
 from delayq.targets.rabbitmq.stream import BrokerStream
 

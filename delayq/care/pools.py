@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from delayq.client.findings import FAIL, OK, WARN, Check
+from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.words import counted
 
 __all__ = ["Progress", "check_pools", "lacks_tickets", "repair_page", "repair_pools"]
 

@@ -11,16 +11,16 @@ from typing import Final
 
 import msgspec
 
+from delayq.base.clock import Clock, pause
+from delayq.base.errors import ConfigError
 from delayq.client.changing.policies import bring
-from delayq.clock import Clock, pause
-from delayq.errors import ConfigError
-from delayq.nodes import read_nodes
-from delayq.policies import number_of
+from delayq.domain.nodes import read_nodes
+from delayq.domain.policies import number_of
+from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, Layouts, following, queue_keys, write_layouts
-from delayq.words import counted
 
 __all__ = ["ReshardStep", "reshard"]
 

@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.client.audit import By, entry_of, name_of, one_act
 from delayq.client.plan import Context
-from delayq.message import RUN_PROPERTY
+from delayq.domain.message import RUN_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store

@@ -6,9 +6,9 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from delayq.errors import MissingExtra
-from delayq.stop_signals import stop_signals
-from delayq.terminal import say
+from delayq.base.errors import MissingExtra
+from delayq.base.stop_signals import stop_signals
+from delayq.base.terminal import say
 
 __all__ = ["main"]
 

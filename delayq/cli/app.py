@@ -20,11 +20,11 @@ from typing import Annotated, Any, Final
 import typer
 from typer.main import get_command
 
+from delayq.base.errors import Conflict, DelayqError, InvalidMessage
+from delayq.base.stop_signals import stop_signals
+from delayq.base.terminal import say
 from delayq.cli.options import BadUse
-from delayq.errors import Conflict, DelayqError, InvalidMessage
-from delayq.stop_signals import stop_signals
 from delayq.telemetry.ending import say_last
-from delayq.terminal import say
 
 __all__ = ["main"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delayq.answers.times import instant
-from delayq.local_time import shown
-from delayq.terminal import Output, say
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output, say
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast, Room

@@ -6,10 +6,10 @@ import re
 from datetime import date, datetime, time, timedelta
 from typing import Final
 
-from delayq.errors import DelayqError
-from delayq.local_time import local, unknown_zone
-from delayq.terminal import say
-from delayq.times import check_unix_ms, parse_duration, parse_instant
+from delayq.base.errors import DelayqError
+from delayq.base.local_time import local, unknown_zone
+from delayq.base.terminal import say
+from delayq.base.times import check_unix_ms, parse_duration, parse_instant
 
 __all__ = ["BadUse", "duration", "moment"]
 

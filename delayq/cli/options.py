@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
 
 import typer
 
+from delayq.base.clock import SystemClock
+from delayq.base.terminal import say, visible
 from delayq.cli.moments import BadUse, duration, moment
 from delayq.cli.started_server import noted_url
-from delayq.clock import SystemClock
-from delayq.terminal import say, visible
 
 if TYPE_CHECKING:
     from delayq.client.audit import By

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import msgspec
 import typer
 
+from delayq.base.clock import SystemClock
 from delayq.cli.options import BadUse, NoRouteCheck, RedisUrl, duration, option, settings_of
-from delayq.clock import SystemClock
 
 if TYPE_CHECKING:
     from delayq.client.client import Client

@@ -10,6 +10,9 @@ from weakref import WeakSet
 from msgspec import UNSET, UnsetType
 
 from delayq import received
+from delayq.base.clock import Clock
+from delayq.base.errors import DelayqError, InvalidMessage, StoreError
+from delayq.base.times import Duration, Instant
 from delayq.client import handshake, plans
 from delayq.client.async_consumer import AsyncConsumer
 from delayq.client.audit import By, one_act
@@ -19,13 +22,11 @@ from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
 from delayq.client.scheduling.schedule import Outcome, Scheduled, schedule_encoded
 from delayq.client.session import Agreement, spans_by
-from delayq.clock import Clock
 from delayq.config import Settings
-from delayq.errors import DelayqError, InvalidMessage, StoreError
-from delayq.message import Message, given_duration, given_instant, given_wait, named
-from delayq.nodes import NodeLine
-from delayq.policies import Policies, Policy, check_policy_name
-from delayq.routes import Routes
+from delayq.domain.message import Message, given_duration, given_instant, given_wait, named
+from delayq.domain.nodes import NodeLine
+from delayq.domain.policies import Policies, Policy, check_policy_name
+from delayq.domain.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 from delayq.store.connect.async_arrivals import AsyncArrivals
@@ -33,7 +34,6 @@ from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.event_loop import pause
 from delayq.store.connect.event_loop import pause as wait_for
 from delayq.store.connect.exchange import single
-from delayq.times import Duration, Instant
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

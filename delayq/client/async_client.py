@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from delayq.base.errors import NotDone
 from delayq.client.async_calls import AsyncCalls
 from delayq.client.scheduling.encoding import Encoded
 from delayq.client.scheduling.schedule import Outcome
-from delayq.errors import NotDone
 from delayq.store.connect.event_loop import same_loop
 
 __all__ = ["AsyncClient", "GroupCommit"]

@@ -7,10 +7,10 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from delayq.clock import SystemClock
-from delayq.errors import InvalidMessage
+from delayq.base.clock import SystemClock
+from delayq.base.errors import InvalidMessage
+from delayq.domain.words import stored
 from delayq.store.commands import Retention
-from delayq.words import stored
 
 __all__ = ["ACTIONS", "Action", "By", "changed_by", "entry_of", "name_of", "new_act", "one_act"]
 

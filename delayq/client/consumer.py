@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from delayq.base.clock import Clock
+from delayq.base.errors import InvalidMessage, StoreError
 from delayq.client.consuming.leases import Leases, is_lost, log_lost, log_unsettled, passes
 from delayq.client.consuming.threads import Handlers
 from delayq.client.known_routes import LOGGER
-from delayq.clock import Clock
-from delayq.errors import InvalidMessage, StoreError
-from delayq.message import given_duration
-from delayq.patterns import check_pattern, is_pattern
+from delayq.domain.message import given_duration
+from delayq.domain.patterns import check_pattern, is_pattern
 from delayq.store.connect.threads import pause
 
 if TYPE_CHECKING:
+    from delayq.base.times import Duration, Instant
     from delayq.client.plans import Leased
-    from delayq.times import Duration, Instant
 
 __all__ = ["LONGEST_RENEWED", "Consumer"]
 

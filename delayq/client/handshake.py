@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from delayq.base.errors import StoreError
 from delayq.client.known_policies import KnownPolicies
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Plan
 from delayq.config import Settings
-from delayq.errors import StoreError
-from delayq.nodes import read_nodes
+from delayq.domain.nodes import read_nodes
 from delayq.store import checks, commands
 from delayq.store.commands import Meta
 from delayq.store.connect.durability import Durability

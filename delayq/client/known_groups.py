@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from delayq.remembered import Remembered
+from delayq.base.remembered import Remembered
 
 __all__ = ["KnownGroups"]
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from delayq.clock import Clock, SystemClock
-from delayq.codec import tags_of, topic_of, with_policy
-from delayq.message import tag_key, topic_key
-from delayq.policies import NO_POLICIES, NO_POLICY, Policies, Policy, may_be_lost
+from delayq.base.clock import Clock, SystemClock
+from delayq.domain.codec import tags_of, topic_of, with_policy
+from delayq.domain.message import tag_key, topic_key
+from delayq.domain.policies import NO_POLICIES, NO_POLICY, Policies, Policy, may_be_lost
 from delayq.store.keys import spread
 
 __all__ = [

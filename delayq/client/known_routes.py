@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from delayq.clock import Clock, SystemClock
-from delayq.errors import InvalidMessage
-from delayq.message import Message
-from delayq.nodes import NodeLine, RouteLine, route_of
-from delayq.patterns import compiled
-from delayq.remembered import Remembered
-from delayq.routes import Check, Routes
+from delayq.base.clock import Clock, SystemClock
+from delayq.base.errors import InvalidMessage
+from delayq.base.remembered import Remembered
+from delayq.domain.message import Message
+from delayq.domain.nodes import NodeLine, RouteLine, route_of
+from delayq.domain.patterns import compiled
+from delayq.domain.routes import Check, Routes
 
 __all__ = ["EARLY", "LOGGER", "NO_WORKER", "OLDEST", "KnownRoutes", "name_of_route"]
 

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from delayq.base.errors import StoreError, StoreUnavailable
 from delayq.client.known_groups import KnownGroups
 from delayq.client.known_policies import KnownPolicies
 from delayq.client.known_routes import KnownRoutes
-from delayq.errors import StoreError, StoreUnavailable
-from delayq.message import Limits
+from delayq.domain.message import Limits
 from delayq.store import commands
 from delayq.store.commands import Command, Retention
 from delayq.store.connect.exchange import all_good

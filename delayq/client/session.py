@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from delayq.base.clock import Clock, SystemClock
+from delayq.base.errors import ConfigError, InvalidMessage, LayoutMismatch, StoreError
 from delayq.client.known_policies import KnownPolicies
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
 from delayq.client.scheduling.encoding import Encoded
 from delayq.client.scheduling.schedule import Outcome, schedule_encoded
-from delayq.clock import Clock, SystemClock
 from delayq.config import SURROGATE, Settings, load_settings
-from delayq.errors import ConfigError, InvalidMessage, LayoutMismatch, StoreError
-from delayq.message import Limits
-from delayq.routes import Routes
+from delayq.domain.message import Limits
+from delayq.domain.routes import Routes
 from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
 from delayq.store.keys import Layout, Layouts
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from delayq.base.clock import Clock
+from delayq.base.errors import StoreRefused
 from delayq.care.pools import Progress, check_pools, repair_pools
 from delayq.client.audit import By, entry_of
 from delayq.client.findings import FAIL, OK, QUEUES, WARN, Check, read_facts
@@ -11,13 +13,11 @@ from delayq.client.findings.durability import check_durability
 from delayq.client.findings.queues import check_accounts, check_layout
 from delayq.client.findings.server import check_server
 from delayq.client.session import retention_of
-from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.doctor.access import MEND, check_password, check_rights, check_zookeeper
 from delayq.doctor.accounts import write_off
 from delayq.doctor.clock import check_clock
 from delayq.doctor.queues import check_pulled
-from delayq.errors import StoreRefused
 from delayq.store.connect.store import Store
 
 __all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine"]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
+from delayq.base.errors import StoreError, StoreRefused
 from delayq.client.findings import FAIL, OK, WARN, Check
 from delayq.config import Settings
-from delayq.errors import StoreError, StoreRefused
 from delayq.store import rights
 from delayq.store.checks import is_missing_right
 from delayq.store.commands import plain

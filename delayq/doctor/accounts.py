@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from delayq.client.findings import OK, WARN, Check
+from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.words import counted
 
 __all__ = ["write_off"]
 

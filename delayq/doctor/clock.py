@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from delayq.base.clock import Clock
 from delayq.client.findings import FAIL, OK, WARN, Check
-from delayq.clock import Clock
 from delayq.store import commands
 from delayq.store.connect.store import Store
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from delayq.base.clock import Clock, pause
 from delayq.client.findings import FAIL, Check
 from delayq.client.findings.check import name_queues
 from delayq.client.findings.queues import LATE
-from delayq.clock import Clock, pause
 from delayq.store.commands import QueueStats
 from delayq.store.commands import stats as stats_of
 from delayq.store.connect.store import Store

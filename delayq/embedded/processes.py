@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from delayq.clock import SystemClock, pause
+from delayq.base.clock import SystemClock, pause
 
 if sys.platform != "win32":
     import fcntl

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, Self
 from urllib.parse import quote
 
-from delayq.clock import SystemClock, pause
+from delayq.base.clock import SystemClock, pause
+from delayq.base.errors import DelayqError, MissingExtra
 from delayq.embedded.processes import LOCALHOST, await_end, die_with_parent, free_port, stop_server_of
-from delayq.errors import DelayqError, MissingExtra
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from delayq.base.errors import DelayqError
+from delayq.base.times import parse_instant
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Rescheduled
 from delayq.client.changing.policies import Paused
@@ -27,15 +29,13 @@ from delayq.client.looking.search import SearchPage
 from delayq.client.looking.service import NodeDeliveries, RouteState
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.client.scheduling.schedule import Scheduled
-from delayq.codec import Record, due_head, encode
-from delayq.errors import DelayqError
+from delayq.domain.codec import Record, due_head, encode
+from delayq.domain.message import Limits, Message
+from delayq.domain.nodes import NodeLine, Owned
+from delayq.domain.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.http.problems import Problem, error_of
-from delayq.message import Limits, Message
-from delayq.nodes import NodeLine, Owned
-from delayq.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.store.commands.audit import Audited, AuditedMessage
-from delayq.times import parse_instant
 
 __all__ = [
     "advanced_of", "arriving_of", "audit_of", "consumers_of", "counted_of", "explanation_of", "forecast_of", "found_of",

@@ -7,7 +7,7 @@ import ssl
 from collections import deque
 from typing import Final
 
-from delayq.errors import ConfigError, StoreUnavailable
+from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.http.calls import REPEATED, Answer, Attempts, Base, Call
 from delayq.http.threads import CLOCK, Stream, pause
 

@@ -6,7 +6,7 @@ import ssl
 from collections import deque
 from typing import Final
 
-from delayq.errors import ConfigError, StoreUnavailable
+from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.http.calls import REPEATED, Answer, Attempts, Base, Call
 from delayq.http.event_loop import CLOCK, Stream, pause
 

@@ -13,6 +13,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from delayq import received
+from delayq.base.clock import Clock, SystemClock
+from delayq.base.errors import ConfigError, DelayqError, InvalidMessage, PastDue, StoreError
+from delayq.base.secrets import revealed
+from delayq.base.times import Duration, Instant, format_instant
 from delayq.client.async_consumer import AsyncConsumer
 from delayq.client.audit import By
 from delayq.client.changing.advance import Advanced
@@ -41,9 +45,10 @@ from delayq.client.looking.search import SearchPage, check_filter, order_of
 from delayq.client.looking.service import RouteState
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.client.scheduling.schedule import Outcome, Scheduled
-from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
-from delayq.errors import ConfigError, DelayqError, InvalidMessage, PastDue, StoreError
+from delayq.domain.message import Message, check_id, check_topic, given_duration, given_instant, given_wait, named
+from delayq.domain.nodes import NodeLine
+from delayq.domain.policies import Policies, Policy, check_policy_name
 from delayq.http import answers
 from delayq.http.async_api import AsyncApi
 from delayq.http.calls import (
@@ -60,12 +65,7 @@ from delayq.http.calls import (
     split,
 )
 from delayq.http.problems import Problem, error_of, problem_in, read_answer
-from delayq.message import Message, check_id, check_topic, given_duration, given_instant, given_wait, named
-from delayq.nodes import NodeLine
-from delayq.policies import Policies, Policy, check_policy_name
-from delayq.secrets import revealed
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
-from delayq.times import Duration, Instant, format_instant
 
 __all__ = ["AsyncClient"]
 

@@ -10,10 +10,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from delayq import json_text
-from delayq.codec import json_of
-from delayq.errors import ConfigError, InvalidMessage
-from delayq.message import Message
+from delayq.base import json_text
+from delayq.base.errors import ConfigError, InvalidMessage
+from delayq.domain.codec import json_of
+from delayq.domain.message import Message
 from delayq.store.keys import new_id
 
 __all__ = [

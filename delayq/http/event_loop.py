@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from typing import Final, Self
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.store.connect.event_loop import pause
 
 __all__ = ["CLOCK", "Stream", "pause"]

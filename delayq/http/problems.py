@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from delayq.errors import (
+from delayq.base.errors import (
     ConfigError,
     Conflict,
     DelayqError,

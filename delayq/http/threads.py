@@ -8,8 +8,8 @@ import socket
 import ssl
 from typing import Final, Self
 
-from delayq.clock import SystemClock
-from delayq.clock import pause as wait
+from delayq.base.clock import SystemClock
+from delayq.base.clock import pause as wait
 
 __all__ = ["CLOCK", "Stream", "pause"]
 

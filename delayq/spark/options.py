@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from delayq.errors import ConfigError, InvalidMessage
-from delayq.message import MAX_WINDOW, check_topic
-from delayq.secrets import as_utf8
+from delayq.base.errors import ConfigError, InvalidMessage
+from delayq.base.secrets import as_utf8
+from delayq.base.times import parse_duration, parse_instant
+from delayq.domain.message import MAX_WINDOW, check_topic
 from delayq.spark.rows.origin import Rejects
-from delayq.times import parse_duration, parse_instant
 
 __all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
 

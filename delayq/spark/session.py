@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 from zipfile import BadZipFile, ZipFile
 
-from delayq.errors import ConfigError, DelayqError, MissingExtra
-from delayq.progress import Progress
+from delayq.base.errors import ConfigError, DelayqError, MissingExtra
+from delayq.base.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

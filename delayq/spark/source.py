@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from delayq.base.errors import ConfigError, MissingExtra
 from delayq.config import Settings, load_settings
-from delayq.errors import ConfigError, MissingExtra
 from delayq.spark.options import ReadOptions, WriteOptions
 from delayq.spark.writing.handed import Handed
 

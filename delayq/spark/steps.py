@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

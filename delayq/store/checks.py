@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
+from delayq.base.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
 from delayq.store.commands import Command, every, rewritten
 from delayq.store.connect.durability import believable
 from delayq.store.connect.exchange import too_old

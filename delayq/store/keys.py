@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from delayq.clock import Clock, unix_ns
+from delayq.base.clock import Clock, unix_ns
 
 __all__ = [
     "ADVANCED",
@@ -187,7 +187,7 @@ def queue_keys(queue: int) -> QueueKeys:
 
 
 def rate_key(name: str) -> str:
-    """Return the bucket of a rate: of a job, or of topics (`delayq.policies.Bucket`)."""
+    """Return the bucket of a rate: of a job, or of topics (`delayq.domain.policies.Bucket`)."""
     return f"delayq:rate:{name}"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.errors import StoreError, StoreRefused
+from delayq.base.errors import StoreError, StoreRefused
 from delayq.store import scripts
 from delayq.store.commands import Command, every, plain
 from delayq.store.keys import (

@@ -1,7 +1,7 @@
 """Where messages go: the `Target` protocol, and `open_target`, which finds the target that a URL names.
 
 A target is a class or function `(url, route, redis_url) -> Target`, named by its URL's scheme in the entry points of
-the group `delayq.targets`. Each kind has a check, `(route) -> Check` (delayq.routes), for messages that it can never
+the group `delayq.targets`. Each kind has a check, `(route) -> Check` (delayq.domain.routes), for messages that it can never
 accept. It has an entry point of the group `delayq.checks`, and works without the packages of the target.
 """
 
@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from delayq.errors import ConfigError
-from delayq.routes import CheckFactory, Route, register_check
-from delayq.urls import split_url
+from delayq.base.errors import ConfigError
+from delayq.base.urls import split_url
+from delayq.domain.routes import CheckFactory, Route, register_check
 
 __all__ = ["LONGEST_AFTER", "OK", "Delivery", "Result", "Target", "TargetFactory", "open_target", "register_target"]
 

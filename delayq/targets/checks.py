@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from delayq.errors import InvalidMessage
-from delayq.message import Message
-from delayq.routes import Route
+from delayq.base.errors import InvalidMessage
+from delayq.domain.message import Message
+from delayq.domain.routes import Route
 from delayq.targets.kafka import settings as kafka_settings
 from delayq.targets.rabbitmq import passthrough as rabbitmq_carried
 from delayq.targets.rocketmq import rules as rocketmq_rules

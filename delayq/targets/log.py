@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from delayq.errors import ConfigError
-from delayq.routes import Route
+from delayq.base.errors import ConfigError
+from delayq.domain.routes import Route
 from delayq.targets import OK, Delivery, Result
 
 __all__ = ["LogTarget"]

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from delayq.errors import MissingExtra
-from delayq.message import TRACEPARENT, Limits, Message
+from delayq.base.errors import MissingExtra
+from delayq.domain.message import TRACEPARENT, Limits, Message
 
 try:
     from opentelemetry import trace

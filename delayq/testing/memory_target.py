@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from delayq.clock import Clock, SystemClock
+from delayq.base.clock import Clock, SystemClock
 from delayq.targets import OK, Delivery, Result
 
 __all__ = ["Delivered", "MemoryTarget"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from delayq.errors import ConfigError
-from delayq.routes import Route
+from delayq.base.errors import ConfigError
+from delayq.domain.routes import Route
 from delayq.targets import Target, register_target
 from delayq.testing.memory_target import MemoryTarget
 

@@ -16,17 +16,17 @@ from typing import Any, Final
 import msgspec
 
 import delayq
+from delayq.base.clock import SystemClock, pause
+from delayq.base.errors import DelayqError, MissingExtra, StillDue
+from delayq.base.times import Duration
 from delayq.client.async_client import AsyncClient
 from delayq.client.client import Client
-from delayq.clock import SystemClock, pause
 from delayq.config import PREFIX, Settings, load_settings, variable
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import await_end, die_with_parent
-from delayq.errors import DelayqError, MissingExtra, StillDue
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import ADVANCED, META, NODES
-from delayq.times import Duration
 
 __all__ = ["DeliveredMessage", "Service", "ServiceError", "make_development_server", "run"]
 

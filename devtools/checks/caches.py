@@ -17,15 +17,15 @@ DECORATORS: Final = {"lru_cache", "cache"}
 #: `functools` keeps arguments of any length. These functions get short ones only, or few.
 SHORT: Final = {
     "api/routes/files.py": "the files of the console and of the documentation",
-    "delayq/codec.py": "topics of at most 255 characters: others raise, and an exception is not kept",
+    "delayq/domain/codec.py": "topics of at most 255 characters: others raise, and an exception is not kept",
     "delayq/embedded/processes.py": "no argument",
-    "delayq/patterns.py": "patterns of at most 255 characters, checked before",
+    "delayq/domain/patterns.py": "patterns of at most 255 characters, checked before",
     "delayq/store/connect/cluster_exchange.py": "names of Redis keys, which have a topic in them at most",
     "delayq/store/keys.py": "numbers of queues",
     "delayq/store/scripts.py": "names of scripts",
     "delayq/targets/kafka/target.py": "topics of messages, which were checked when they were scheduled",
     "delayq/targets/rabbitmq/target.py": "topics of messages, which were checked when they were scheduled",
-    "delayq/times.py": "hours, as numbers",
+    "delayq/base/times.py": "hours, as numbers",
 }
 
 
@@ -40,11 +40,15 @@ def complaints() -> Iterator[str]:
                     used.add(name)
                     if name not in SHORT:
                         yield at(
-                            path, node.lineno, f"{node.id}: use delayq.remembered.Remembered, which is bounded in bytes"
+                            path,
+                            node.lineno,
+                            f"{node.id}: use delayq.base.remembered.Remembered, which is bounded in bytes",
                         )
-                elif isinstance(node, ast.If) and _clears_what_is_full(node) and name != "delayq/remembered.py":
+                elif isinstance(node, ast.If) and _clears_what_is_full(node) and name != "delayq/base/remembered.py":
                     yield at(
-                        path, node.lineno, "this cache is bounded in entries only: use delayq.remembered.Remembered"
+                        path,
+                        node.lineno,
+                        "this cache is bounded in entries only: use delayq.base.remembered.Remembered",
                     )
     for name in sorted(SHORT.keys() - used):
         yield at(ROOT / "devtools/checks/caches.py", 1, f"{name} has no such cache any more: remove its line")

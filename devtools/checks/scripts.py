@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from delayq import message
-from delayq.message import State
+from delayq.domain import message
+from delayq.domain.message import State
 from delayq.store import scripts
 from delayq.store.commands import COUNTER_FIELDS
 from delayq.store.keys import AUDIT, META, NODES, ParkedSet, QueueKeys, rate_key, report_key, slots_key

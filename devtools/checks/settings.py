@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
+from delayq.base.times import parse_duration
 from delayq.config import SETTINGS
-from delayq.routes import Route, load_routes
+from delayq.domain.routes import Route, load_routes
 from delayq.targets.kafka.settings import DEFAULTS, OPTIONS
-from delayq.times import parse_duration
 from devtools import configuration
 from devtools.checks.generated import differences
 from devtools.pages import DOCS, ROOT, at, blocks_of, read

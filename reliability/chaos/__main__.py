@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from delayq.errors import DelayqError
+from delayq.base.errors import DelayqError
 from reliability.chaos.options import parse
 from reliability.chaos.runner import run
 from reliability.waiting import GaveUp

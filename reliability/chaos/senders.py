@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from delayq import Client, Message
+from delayq.base.errors import DelayqError, StoreError
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.config import Settings
-from delayq.errors import DelayqError, StoreError
 from reliability.chaos.calls import Calls
 
 __all__ = ["ByClient", "ByHttp", "Sender"]

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from delayq.errors import DelayqError
+from delayq.base.errors import DelayqError
 from reliability.consuming.runner import run
 from reliability.waiting import GaveUp
 

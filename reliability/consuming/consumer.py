@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from delayq import Client, http
+from delayq.base.errors import DelayqError, StoreError
 from delayq.config import load_settings
-from delayq.errors import DelayqError, StoreError
 from delayq.received import Received
 from reliability.consuming.records import Records, now
 

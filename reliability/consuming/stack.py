@@ -20,9 +20,9 @@ from typing import Any, Final
 import redis
 
 from delayq import http
+from delayq.base.errors import DelayqError
+from delayq.domain.policies import Policy
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import DelayqError
-from delayq.policies import Policy
 from delayq.store.keys import META, Layout, Layouts, queue_keys, read_layouts
 from reliability.chaos.relays import Relays
 from reliability.consuming.consumer import MIN_REPLICAS, ONE, QUEUES, REDIS_TIMEOUT, SHARED, own_topic

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from delayq.errors import DelayqError
+from delayq.base.errors import DelayqError
 from reliability.chaos.checker import Verdict
 from reliability.chaos.options import Options
 from reliability.chaos.runner import run

@@ -13,8 +13,8 @@ import pytest
 
 from api.app import create_app
 from api.server import make_server
-from delayq.codec import Record
 from delayq.config import Settings, load_settings
+from delayq.domain.codec import Record
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
 from delayq.store.connect.store import Store

@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from delayq.api_keys import Scope
 from delayq.config import Settings
+from delayq.domain.api_keys import Scope
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.api.conftest import HOUR, Serving, Tenants, Worker, assert_refused

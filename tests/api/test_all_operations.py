@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from api.routes import OPERATIONS as DOCUMENTED
-from delayq.api_keys import SCOPES, Scope
 from delayq.config import Settings, load_settings
+from delayq.domain.api_keys import SCOPES, Scope
 from tests.api.conftest import Serving, assert_away, assert_refused
 from tests.support.keys import KeyFile
 from tests.support.operations import OPERATIONS, Operation, fill

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.config import Settings
 from tests.api.conftest import HOUR, Serving, Tenants, Worker, assert_refused, bring_into
 from tests.support.keys import KeyFile

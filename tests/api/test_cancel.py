@@ -7,10 +7,10 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from delayq.api_keys import SCOPES
 from delayq.client.changing import by_key as pages
 from delayq.client.looking import search_by_key
 from delayq.config import Settings
+from delayq.domain.api_keys import SCOPES
 from delayq.store import commands
 from delayq.store.commands import Carriers, Command
 from delayq.store.keys import QueueKeys

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from api import receivers
 from delayq import Client
-from delayq.api_keys import SCOPES, hash_of, make_key
+from delayq.base.clock import SystemClock
 from delayq.client.consuming import receiving
-from delayq.clock import SystemClock
 from delayq.config import Settings
+from delayq.domain.api_keys import SCOPES, hash_of, make_key
 from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.connect.async_store import AsyncStore

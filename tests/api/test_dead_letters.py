@@ -7,8 +7,8 @@ import httpx2
 import pytest
 
 from api.routes import dead_letters as routes_dead_letters
-from delayq.api_keys import SCOPES
 from delayq.config import Settings
+from delayq.domain.api_keys import SCOPES
 from tests.api.conftest import Serving, Worker
 from tests.support.keys import KeyFile
 from tests.support.nodes import publish_routes

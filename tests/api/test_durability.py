@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from delayq.api_keys import SCOPES
 from delayq.client import handshake
 from delayq.config import Settings
+from delayq.domain.api_keys import SCOPES
 from delayq.embedded import EmbeddedServer
 from delayq.store import commands
 from delayq.store.connect.durability import Durability

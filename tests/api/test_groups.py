@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from api.service import LAGS_EVERY
+from delayq.base.times import parse_instant
 from delayq.client.findings import consumers
 from delayq.config import Settings
-from delayq.times import parse_instant
 from tests.api.conftest import Serving, assert_refused
 from tests.api.test_consuming import TOPIC, append, leased, receive
 from tests.api.test_status import app_of

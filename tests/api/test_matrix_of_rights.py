@@ -19,8 +19,8 @@ import pytest
 
 from api.routes import OPERATIONS
 from delayq import Client, Message
-from delayq.api_keys import SCOPES, Scope
 from delayq.config import Settings
+from delayq.domain.api_keys import SCOPES, Scope
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
 from delayq.store.keys import queue_keys

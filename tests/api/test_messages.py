@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from delayq.times import parse_instant
+from delayq.base.times import parse_instant
 from tests.api.conftest import ENDS, HOUR, Worker, assert_refused, bring_into, schedule
 
 

@@ -13,8 +13,8 @@ import api.auth.quotas
 from api.auth.caller import Caller
 from api.auth.quotas import Quotas
 from delayq import Client
-from delayq.api_keys import make_key
 from delayq.config import Settings
+from delayq.domain.api_keys import make_key
 from delayq.store.keys import spread
 from delayq.testing import ManualClock
 from tests.api.conftest import HOUR, Serving, Worker, assert_refused

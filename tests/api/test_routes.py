@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from delayq.times import format_instant
+from delayq.base.times import format_instant
 from tests.api.conftest import Worker, schedule
 from tests.api.test_nodes import LINE, publish
 from tests.docs.blocks import ROOT, blocks_of, matches

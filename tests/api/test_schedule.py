@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from delayq.base.times import parse_instant
 from delayq.client import async_client
-from delayq.times import parse_instant
 from tests.api.conftest import HOUR, Worker, assert_refused, bring_into
 
 

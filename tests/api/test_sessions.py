@@ -16,8 +16,8 @@ from api.auth.keys_file import Door, names_loopback
 from api.auth.rates import Attempts
 from api.auth.sessions import LASTS
 from api.wire.problems import Problem
-from delayq.api_keys import Scope
 from delayq.config import Settings, load_settings
+from delayq.domain.api_keys import Scope
 from delayq.testing import ManualClock
 from tests.api.conftest import Serving, assert_refused
 from tests.support.keys import KeyFile

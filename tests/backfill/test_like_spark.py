@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.tables import Table, messages_table
 from tests.backfill.test_local import CELL, FAR, csv, local, messages, table_of_csv

@@ -19,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as some
 
 from delayq import Message
+from delayq.base.errors import ConfigError, InvalidMessage
 from delayq.config import load_settings
-from delayq.errors import ConfigError, InvalidMessage
 from delayq.spark.jobs.without_spark import LocalTable, _csv
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows.rows import messages_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from delayq.spark.rows.tables import Table, mapped, read
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]

@@ -11,7 +11,7 @@ from benchmarks.load.side import Slot
 from benchmarks.measures.controls import PARTS
 from benchmarks.results import ALONE, NAMES
 from benchmarks.slots import Kind, Side
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from testbed.errors import ServerMissing
 
 pytestmark = pytest.mark.release

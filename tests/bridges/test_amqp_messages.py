@@ -8,9 +8,9 @@ from typing import Any
 import pika
 import pytest
 
+from delayq.base.errors import InvalidMessage
 from delayq.bridges.amqp_messages import Reader
-from delayq.errors import InvalidMessage
-from delayq.message import Limits, Message
+from delayq.domain.message import Limits, Message
 
 NOW = 1_796_119_200_000
 

@@ -11,9 +11,9 @@ import pika
 import pytest
 from pika.adapters.select_connection import IOLoop
 
+from delayq.base.errors import InvalidMessage
 from delayq.bridges.amqp_messages import Reader
-from delayq.errors import InvalidMessage
-from delayq.message import Limits, Message
+from delayq.domain.message import Limits, Message
 from delayq.targets.rabbitmq.received import ReceivedProperties
 from delayq.targets.rabbitmq.stream import BrokerStream
 from tests.support.amounts import amount

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from delayq.api_keys import hash_of, load_keys
-from delayq.local_time import shown
+from delayq.base.local_time import shown
+from delayq.domain.api_keys import hash_of, load_keys
 from tests.cli.conftest import Ran
 
 Cli = Callable[..., Ran]

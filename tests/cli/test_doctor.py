@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.config import load_settings
 from delayq.doctor import examine
 from delayq.doctor.access import check_zookeeper

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.nodes import LINE_AGE, SAME_NAME
+from delayq.domain.nodes import LINE_AGE, SAME_NAME
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from delayq import Message, parse_instant
+from delayq.base.local_time import shown
 from delayq.client.consuming.giving_up import Letter, give_up
 from delayq.client.known_routes import NO_WORKER
-from delayq.local_time import shown
-from delayq.message import GROUP_PROPERTY
+from delayq.domain.message import GROUP_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import GroupRecord
 from delayq.store.keys import queue_keys, spread

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from delayq import parse_instant
+from delayq.base.local_time import shown
 from delayq.cli import main
-from delayq.local_time import shown
 from tests.cli.conftest import Cli, Given, answer
 from tests.support.queues import EPOCH, NEW_EPOCH
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from delayq.base.errors import StoreUnavailable
 from delayq.care import resharding
 from delayq.cli import main
-from delayq.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import META, Layout, queue_keys

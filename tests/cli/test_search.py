@@ -5,7 +5,7 @@ import json
 import pytest
 
 from delayq import parse_instant
-from delayq.local_time import in_sentence, shown
+from delayq.base.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
 from delayq.store.keys import queue_keys

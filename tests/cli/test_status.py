@@ -5,7 +5,7 @@ import json
 import pytest
 
 from delayq.client.looking import dead_groups
-from delayq.nodes import RECENT_STEP
+from delayq.domain.nodes import RECENT_STEP
 from delayq.store import commands
 from tests.cli.conftest import Cli, Given
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from delayq.base.clock import SystemClock
+from delayq.base.local_time import shown
 from delayq.cli.commands.tail import watch
-from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
-from delayq.local_time import shown
 from delayq.store.connect.store import Store
 from tests.cli.conftest import Cli, Given, Ran
 from tests.support.nodes import publish_routes

@@ -9,9 +9,9 @@ import pytest
 from rich.cells import cell_len
 
 from delayq import parse_instant
+from delayq.base.local_time import in_sentence
 from delayq.cli import main
 from delayq.client.audit import By
-from delayq.local_time import in_sentence
 from tests.cli.conftest import Cli, Given
 from tests.cli.test_all_commands import COMMANDS
 from tests.support.operations import fill

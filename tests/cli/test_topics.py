@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from delayq.local_time import in_sentence, shown
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.times import format_instant
 from delayq.store import commands
 from delayq.store.commands import MOST_OF_EACH, Census, Change
 from delayq.store.keys import queue_keys
-from delayq.times import format_instant
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH
 

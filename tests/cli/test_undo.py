@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message, Settings
-from delayq.errors import StoreUnavailable
+from delayq.base.errors import StoreUnavailable
 from delayq.store import commands
 from tests.cli.conftest import Cli, Given
 from tests.support.clusters import QUEUES, ClusterUnderTest

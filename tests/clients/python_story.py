@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreUnavailable, http
+from delayq.base.clock import SystemClock
 from delayq.client.plans import Leased
-from delayq.clock import SystemClock
 from delayq.webhooks import SignatureError, verify_webhook
 
 __all__ = ["tell_round"]

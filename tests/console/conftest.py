@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delayq.api_keys import SCOPES
+from delayq.domain.api_keys import SCOPES
 from testbed.errors import ServerMissing
 from tests.console.world import AnotherApi, World, small_world, whole_world
 

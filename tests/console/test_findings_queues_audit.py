@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from delayq import Client
+from delayq.base.clock import SystemClock
 from delayq.care.resharding import reshard
-from delayq.clock import SystemClock
 from tests.console.world import MARKUP, PARKED, World
 from tests.support.browser import MIDDAY, Pages, too_wide, violations
 from tests.support.waiting import eventually

@@ -20,9 +20,9 @@ import redis
 from delayq import Client, Message
 from delayq.client.audit import By
 from delayq.config import Settings
+from delayq.domain.policies import Policy
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
-from delayq.policies import Policy
 from delayq.store.commands import Command
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
@@ -32,7 +32,8 @@ from tests.support.receiver import Answer, Receiver, Request
 from tests.support.service import Service
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from workers.queue.census import CensusTaker, Pace
+from workers.queue.census import CensusTaker
+from workers.queue.queue_context import Pace
 
 __all__ = [
     "BURST",

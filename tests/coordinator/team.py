@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from coordinator import Claim, CoordinatorError
 from coordinator.zookeeper import ZooKeeperCoordinator
 from coordinator.zookeeper.access import OPEN, Access
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.store.connect.store import Store
 from tests.support.timeouts import SESSION_TIMEOUT
 from tests.support.waiting import eventually

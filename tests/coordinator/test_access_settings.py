@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.zookeeper.access import access_of
+from delayq.base.errors import ConfigError
 from delayq.config import load_settings
-from delayq.errors import ConfigError
 from tests.support.certificates import Authority
 
 PASSWORD = "canary-zookeeper-1"

@@ -18,8 +18,8 @@ from coordinator.__main__ import main, watch
 from coordinator.printing import Printer
 from coordinator.zookeeper.membership import Entry
 from coordinator.zookeeper.overview import Member, Overview, Overviews
-from delayq import local_time
-from delayq.clock import SystemClock
+from delayq.base import local_time
+from delayq.base.clock import SystemClock
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.testing import ManualClock

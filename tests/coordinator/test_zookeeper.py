@@ -15,9 +15,9 @@ from coordinator import CoordinatorError, coordinator_for, epoch_text
 from coordinator.zookeeper.coordinator import REREAD
 from coordinator.zookeeper.node_entry import OwnEntry
 from coordinator.zookeeper.session import Session, Watch, Znode
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
+from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.config import load_settings
-from delayq.errors import ConfigError, StoreUnavailable
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys

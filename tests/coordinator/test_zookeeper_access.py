@@ -15,7 +15,7 @@ from coordinator.zookeeper.access import Access
 from coordinator.zookeeper.overview import Overviews
 from coordinator.zookeeper.session import Session
 from delayq import Client, Message
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer

@@ -12,7 +12,7 @@ import pytest
 from api import server
 from api.routes.operators import OPERATIONS
 from delayq.config import SETTINGS, Settings, variable
-from delayq.routes import load_routes
+from delayq.domain.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints
 from tests.deploy.rendering import CASES, CHART, ROOT, Objects, empty, helm, of_kind, pod_specs, render
 

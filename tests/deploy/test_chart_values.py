@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from delayq.config import SETTINGS
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.kafka.settings import OPTIONS
 from tests.deploy.kubernetes import NEWEST, complaints
 from tests.deploy.rendering import CASES, CHART, Objects, empty, of_kind, refused, render, schema, values

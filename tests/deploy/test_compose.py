@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from api.auth.keys_file import refuse_open_door
+from delayq.base.times import parse_duration
 from delayq.cli import main
 from delayq.config import SETTINGS, Settings, variable
-from delayq.routes import load_routes
-from delayq.times import parse_duration
+from delayq.domain.routes import load_routes
 from devtools.pages import ROOT, blocks_of
 from tests.deploy.test_image import stages
 from tests.support.servers import ServerUnderTest

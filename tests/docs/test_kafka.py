@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq.routes import Route, load_routes
+from delayq.domain.routes import Route, load_routes
 from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import Kafka
 from tests.docs.blocks import ROOT, blocks_of

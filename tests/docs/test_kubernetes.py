@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from delayq.api_keys import load_keys
+from delayq.domain.api_keys import load_keys
 from testbed import tools
 from testbed.errors import ServerMissing
 from tests.deploy.kubernetes import NEWEST, complaints

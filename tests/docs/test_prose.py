@@ -28,7 +28,7 @@ PLANTED: Final = {
     "README.md": ("# delayq\n\nThe message\nis set aside.\n", 4),
     "docs/tasks/new.md": ("| a | b |\n| --- | --- |\n| pause | It sets messages aside. |\n", 3),
     "delayq/cli/help.py": ('option = Option("--all", help="set all messages aside")\n', 1),
-    "delayq/errors.py": ('\n\ndef f(topic):\n    raise ValueError(f"the topic {topic} is set aside")\n', 4),
+    "delayq/base/errors.py": ('\n\ndef f(topic):\n    raise ValueError(f"the topic {topic} is set aside")\n', 4),
     "devtools/sentences.py": ('SENTENCES = {\n    "held": "messages of {topic} are set aside",\n}\n', 2),
     "delayq/client.py": (
         '"""A client."""\n\n\ndef park():\n    """Park it.\n\n    The message is set aside.\n    """\n',

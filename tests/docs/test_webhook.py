@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.webhook.target import WebhookTarget
 from delayq.testing import ManualClock
 from tests.docs.blocks import ROOT, blocks_of

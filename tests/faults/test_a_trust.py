@@ -16,11 +16,11 @@ import pytest
 import redis
 
 from delayq import Client, ConfigError, Message, StoreUnavailable
+from delayq.domain.words import counted
 from delayq.embedded.processes import LOCALHOST
 from delayq.store import scripts
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
-from delayq.words import counted
 from tests.api.conftest import in_process
 from tests.faults.flow import answered, delayq, refused
 from tests.support.nodes import QUEUES, RunningNode, settings_for

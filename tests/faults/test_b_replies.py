@@ -18,10 +18,10 @@ import httpx2
 import pytest
 
 from delayq import Client, Message, Scheduled
+from delayq.base.errors import StoreUnavailable
 from delayq.client.audit import By
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
-from delayq.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Found
 from delayq.store.keys import queue_keys

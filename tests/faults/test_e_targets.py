@@ -14,11 +14,11 @@ import redis
 from prometheus_client import generate_latest
 
 from delayq import Client, Message, Scheduled
+from delayq.base.times import EARLIEST
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget, register_memory_target
-from delayq.times import EARLIEST
 from tests.support.nodes import RunningNode
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest

@@ -19,12 +19,12 @@ import redis
 from api.app import create_app
 from api.routes import OPERATIONS
 from api.routes.openapi import document
+from delayq.base.errors import ConfigError, DelayqError
 from delayq.cli import main
 from delayq.config import load_settings
+from delayq.domain.routes import Route
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import ConfigError, DelayqError
-from delayq.routes import Route
 from delayq.targets import open_target
 from tests.faults.flow import batch, state_of
 from tests.support.deliveries import delivery

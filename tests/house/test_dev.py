@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from devtools import commandline, environment
 from testbed.steps import Ran
 from tests.house.processes import ROOT

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
+from delayq.base.errors import MissingExtra
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import port_is_free
 from delayq.embedded.server import START_SECONDS
-from delayq.errors import MissingExtra
 from testbed.process import stand_still
 from tests.house.processes import ROOT, is_running, needs_proc
 from tests.support.servers import KEPT

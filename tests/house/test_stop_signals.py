@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from delayq.base.stop_signals import HARMLESS, STOPPING
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.stop_signals import HARMLESS, STOPPING
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually

@@ -19,7 +19,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from delayq.message import Message
+from delayq.domain.message import Message
 from delayq.store.connect.store import Store
 from delayq.targets import Result
 from tests.protocol.world import BOUNDS, DELIVERED, RETENTION, START, Owner, World

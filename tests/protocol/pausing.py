@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from delayq.policies import Policies
+from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Change, PoliciesSet
 from tests.protocol.machine import IDS, Generation, Protocol

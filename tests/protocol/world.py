@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from coordinator.epoch import next_epoch
-from delayq.codec import Record, due_head, encode
-from delayq.message import Limits, Message
-from delayq.routes import Route, Routes
+from delayq.domain.codec import Record, due_head, encode
+from delayq.domain.message import Limits, Message
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.connect.store import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.progress import Progress
+from delayq.base.progress import Progress
 from testbed import jars, steps, tools
 from testbed.errors import ServerMissing
 from testbed.jars import cache, fetch

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import CHUNK, Context
 from delayq.client.scheduling.encoding import encode_all
-from delayq.errors import InvalidMessage
-from delayq.message import Limits, Message
-from delayq.routes import Routes
+from delayq.domain.message import Limits, Message
+from delayq.domain.routes import Routes
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.column_encoder import SMALL, plain_rows
 from delayq.spark.rows.rows import messages_of

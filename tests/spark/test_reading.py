@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, ShortType, StringType, StructField, StructType, TimestampType
 
 from delayq import Client, Message
+from delayq.base.errors import ConfigError
 from delayq.config import load_settings
-from delayq.errors import ConfigError
 from delayq.spark.jobs.reading import MessageReader
 from delayq.spark.options import ReadOptions
 from delayq.spark.writing.retrying import GivenUp

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from delayq.codec import encode
-from delayq.errors import ConfigError, InvalidMessage
-from delayq.message import Limits, Message
+from delayq.base.errors import ConfigError, InvalidMessage
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits, Message
 from delayq.spark.options import ReadOptions, WriteOptions, zone
 from delayq.spark.rows.columns import check_columns
 from delayq.spark.rows.ids import row_id, row_ids

@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from delayq import Client, Message
+from delayq.base.errors import ConfigError
 from delayq.config import load_settings
-from delayq.errors import ConfigError
 from delayq.spark.rows.columns import check_columns
 from delayq.spark.writing.report import read_report
 from delayq.store import commands

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from delayq.errors import ConfigError, DelayqError
+from delayq.base.errors import ConfigError, DelayqError
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.rejects import RejectsFolder
 from delayq.spark.writing.retrying import GivenUp

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from delayq import Client, Message
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.spark.rows.columns import check_columns

@@ -10,7 +10,7 @@ import pytest
 from delayq import Client, Conflict, Message, Scheduled
 from delayq.care.undo_run import undo
 from delayq.client.audit import By
-from delayq.message import RUN_PROPERTY
+from delayq.domain.message import RUN_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import Known, Retention
 from tests.support.queues import Queue, Row, row

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message, StoreError
-from delayq.codec import due_head, encode
-from delayq.message import Limits
+from delayq.domain.codec import due_head, encode
+from delayq.domain.message import Limits
 from delayq.store import commands
 from delayq.store.commands import Retention
 from delayq.store.keys import Layout, queue_keys

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from delayq import Client, InvalidMessage, Message, Scheduled
+from delayq.base.errors import StoreUnavailable
 from delayq.care.undo_run import undo
 from delayq.client.audit import By, entry_of, new_act
-from delayq.errors import StoreUnavailable
-from delayq.message import RUN_PROPERTY
+from delayq.domain.message import RUN_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import Audited, Change, Command, Retention
 from delayq.store.keys import AUDIT, Layout, queue_keys

@@ -15,7 +15,8 @@ from delayq.testing import ManualClock
 from tests.support.policies import put_policy
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, taken
 from tests.support.servers import ServerUnderTest
-from workers.queue.census import CensusTaker, Pace
+from workers.queue.census import CensusTaker
+from workers.queue.queue_context import Pace
 
 MINUTE = 60_000
 BEGAN = 4_000_000_000_000

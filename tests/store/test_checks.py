@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import msgspec
 import pytest
 
-from delayq.errors import ConfigError, StoreUnavailable
+from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.store import checks
 from delayq.store.connect.durability import believable
 from delayq.store.connect.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.errors import StoreError
+from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import MOVED, Retention
 from delayq.store.keys import META, Layout

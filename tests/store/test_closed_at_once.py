@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import pytest
 
+from delayq.base.errors import StoreError
 from delayq.embedded.processes import LOCALHOST
-from delayq.errors import StoreError
 from delayq.store.commands import plain
 from delayq.store.connect.async_store import AsyncStore
 from tests.support.certificates import Authority

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from delayq import Client, InvalidMessage, Message
-from delayq.codec import encode
-from delayq.message import Limits
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits
 from delayq.store.commands import DeadLetter
 from delayq.store.keys import queue_keys
 from tests.support.amounts import amount

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from delayq.clock import SystemClock
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
-from delayq.errors import NotDone, StoreUnavailable
-from delayq.message import Limits, Message
+from delayq.base.clock import SystemClock
+from delayq.base.errors import NotDone, StoreUnavailable
+from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode
+from delayq.domain.message import Limits, Message
 from delayq.store import commands, scripts
 from delayq.store.commands import Act, Change, Command, GroupRecord, Lease
 from delayq.store.connect import server_state

@@ -12,9 +12,9 @@ from msgspec import structs
 
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreError
 from delayq.client.scheduling.schedule import Scheduled
+from delayq.domain.routes import Route, Routes
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
-from delayq.routes import Route, Routes
 from delayq.store import checks, commands
 from delayq.store.connect.durability import believable
 from delayq.store.keys import ConsumerKeys, Layout, queue_keys

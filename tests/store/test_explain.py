@@ -12,8 +12,8 @@ from delayq import Client, Message
 from delayq.client.consuming.giving_up import Letter, give_up
 from delayq.client.looking.explain import Explanation
 from delayq.config import load_settings
-from delayq.message import GROUP_PROPERTY
-from delayq.nodes import LINE_AGE
+from delayq.domain.message import GROUP_PROPERTY
+from delayq.domain.nodes import LINE_AGE
 from delayq.store import commands
 from delayq.store.commands import Change, GroupRecord, PoliciesSet
 from delayq.store.keys import Layout, ParkedSet, QueueKeys, dead_id, queue_keys

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delayq import AsyncClient, Client, StoreUnavailable, http
-from delayq.clock import SystemClock, is_frozen, pause
+from delayq.base.clock import SystemClock, is_frozen, pause
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store.connect import event_loop
 from tests.support.servers import ServerUnderTest

@@ -18,7 +18,7 @@ from delayq.client.audit import By
 from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.looking.groups import ConsumerGroup
 from delayq.config import load_settings
-from delayq.routes import Route, Routes
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import (
     Act,

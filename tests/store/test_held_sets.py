@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.errors import StoreError
+from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import Bound, Known, KnownTopics, Listed, Outdated, Parked
 from delayq.store.keys import ParkedSet

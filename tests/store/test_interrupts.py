@@ -17,8 +17,10 @@ import msgspec
 import pytest
 import redis
 
-from delayq import Client, Message, Settings, StoreUnavailable, codec, json_text
-from delayq.message import Limits
+from delayq import Client, Message, Settings, StoreUnavailable
+from delayq.base import json_text
+from delayq.domain import codec
+from delayq.domain.message import Limits
 from delayq.store import commands
 from delayq.store.commands import plain
 from delayq.store.connect import server_state

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from delayq import Client, ConfigError, Message, StoreError, StoreUnavailable
+from delayq.base.errors import WrongRedis
 from delayq.config import load_settings
+from delayq.domain.routes import Route
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import WrongRedis
-from delayq.routes import Route
 from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store

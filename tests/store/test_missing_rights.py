@@ -11,8 +11,8 @@ from functools import cache
 import pytest
 
 from delayq import AsyncClient, Client, ConfigError, Message
+from delayq.base.clock import SystemClock
 from delayq.client.findings import FAIL, WARN
-from delayq.clock import SystemClock
 from delayq.config import Settings, load_settings
 from delayq.doctor import examine
 from delayq.doctor.access import check_rights

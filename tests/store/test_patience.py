@@ -24,11 +24,11 @@ from delayq import (
     StoreFull,
     StoreUnavailable,
 )
+from delayq.base.errors import StoreRefused
 from delayq.client import async_consumer
 from delayq.client import consumer as consuming
 from delayq.client.consuming.receiving import Leased
-from delayq.errors import StoreRefused
-from delayq.routes import Route, Routes
+from delayq.domain.routes import Route, Routes
 from tests.store.test_receiving import TOPIC, append, pending, receive
 from tests.support.servers import ServerUnderTest
 

@@ -12,7 +12,7 @@ from delayq import Client, Message, Scheduled, StoreUnavailable, TooManyPending
 from delayq.client.known_policies import COUNT_EVERY
 from delayq.client.looking.messages import count
 from delayq.config import load_settings
-from delayq.message import tag_key, topic_key
+from delayq.domain.message import tag_key, topic_key
 from delayq.store import commands
 from delayq.store.keys import POLICIES, Layout, queue_keys, spread
 from delayq.testing import ManualClock

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from delayq.codec import CorruptRecord
-from delayq.errors import StoreError
+from delayq.base.errors import StoreError
+from delayq.domain.codec import CorruptRecord
 from delayq.store import commands, scripts
 from delayq.store.commands import Bound, BucketHere, Known
 from delayq.store.connect.store import Store

@@ -24,21 +24,21 @@ from delayq import (
     StoreUnavailable,
     TooManyPending,
 )
+from delayq.base.times import LATEST
 from delayq.client import consumer as consuming
 from delayq.client.consuming import receiving
 from delayq.client.consuming.receiving import Leased, Settlement
 from delayq.client.known_policies import READ_EVERY
 from delayq.client.plan import Context, Plan
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.config import load_settings
-from delayq.message import Limits
+from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode
+from delayq.domain.message import Limits
+from delayq.domain.routes import Route, Routes
 from delayq.received import Received
-from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command, ReceivedEntries
 from delayq.store.keys import ConsumerKeys, Layout, queue_keys
 from delayq.testing import ManualClock
-from delayq.times import LATEST
 from tests.support.amounts import amount
 from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest

@@ -10,10 +10,10 @@ import redis
 from msgspec.structs import replace
 
 from api.wire.problems import problem_of
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
+from delayq.base.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
+from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode
+from delayq.domain.message import Limits, Message
 from delayq.embedded.processes import LOCALHOST
-from delayq.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
-from delayq.message import Limits, Message
 from delayq.store import commands, scripts
 from delayq.store.commands import BucketHere, Census, Change, Command, GroupRecord, Known, Lease, Listed, Retention
 from delayq.store.connect.exchange import Exchange

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
-from delayq.message import Limits, Message
+from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode
+from delayq.domain.message import Limits, Message
 from delayq.store import commands, scripts
 from delayq.store.commands import (
     Act,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 
-from delayq.message import tag_key, topic_key
+from delayq.domain.message import tag_key, topic_key
 from delayq.store import commands
 from delayq.store.commands import Known
 from tests.support.queues import Queue, row

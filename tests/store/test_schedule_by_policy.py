@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from delayq.codec import BY_POLICY, with_policy
+from delayq.domain.codec import BY_POLICY, with_policy
 from delayq.store import commands
 from delayq.store.commands import Answers, Known
 from tests.support.queues import Queue, Row, row

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayq.errors import StoreFull
+from delayq.base.errors import StoreFull
 from delayq.store import commands, scripts
 from delayq.store.commands import Known
 from delayq.store.connect.store import Store

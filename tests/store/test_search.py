@@ -17,8 +17,8 @@ from delayq import Client, InvalidMessage, Message, Scheduled
 from delayq.client.looking import search, search_by_key
 from delayq.client.looking.search import Search, SearchPage, check_filter, takes
 from delayq.client.looking.search_by_key import SearchByKey
-from delayq.codec import encode
-from delayq.message import Limits
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits
 from delayq.store import commands
 from delayq.store.commands import QUEUE_STATES, REST, Command, Filter, Slice
 from delayq.store.keys import QueueKeys, queue_keys
@@ -26,7 +26,8 @@ from delayq.testing import ManualClock
 from tests.support.amounts import amount
 from tests.support.queues import EPOCH
 from tests.support.servers import ServerUnderTest
-from workers.queue.census import CensusTaker, Pace
+from workers.queue.census import CensusTaker
+from workers.queue.queue_context import Pace
 
 QUEUES = 3
 FUTURE = 4_000_000_000_000

@@ -17,12 +17,12 @@ import redis
 import uvloop
 
 from delayq import AsyncClient, Client, Message, Settings
+from delayq.base.errors import ConfigError, NotDone, StoreError, StoreUnavailable
 from delayq.client import handshake
 from delayq.client.plan import Plan
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.async_sentinel import AsyncPrimary

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from delayq import AsyncClient, Client, Message
+from delayq.base.errors import StoreError, StoreUnavailable
 from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import StoreError, StoreUnavailable
 from testbed.process import stand_still
 from tests.support.certificates import Authority
 from tests.support.servers import NO_REDIS, REDIS_SERVER, ServerUnderTest

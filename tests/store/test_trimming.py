@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delayq.errors import StoreError
+from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import Act, Lease, ReceivedEntries, Trimmed
 from delayq.store.keys import ConsumerKeys

@@ -12,12 +12,12 @@ import pytest
 import redis
 
 from delayq import AsyncClient, Client, Message, Settings
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
+from delayq.base.errors import StoreUnavailable
 from delayq.doctor import examine
+from delayq.domain.routes import Route
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
-from delayq.errors import StoreUnavailable
-from delayq.routes import Route
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.targets.redis_stream.target import is_local

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from delayq.errors import NotDone, StoreError, StoreUnavailable
-from delayq.routes import Route
+from delayq.base.errors import NotDone, StoreError, StoreUnavailable
+from delayq.domain.routes import Route
 from delayq.store import checks, commands
 from delayq.store.commands import Command, Kept, plain
 from delayq.store.connect.exchange import Exchange, translate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from delayq.codec import encode
-from delayq.message import Limits, Message
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits, Message
 from delayq.targets import Result
 from workers.sending.message import InFlightMessage
 

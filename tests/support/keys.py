@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from delayq.api_keys import SCOPES, ApiKey, Scope, make_key, write_keys
 from delayq.config import Settings
+from delayq.domain.api_keys import SCOPES, ApiKey, Scope, make_key, write_keys
 
 __all__ = ["EVERYTHING", "KeyFile"]
 

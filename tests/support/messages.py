@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import msgspec
 from hypothesis import strategies as st
 
+from delayq.base.times import EARLIEST
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import encode_all
 from delayq.client.scheduling.schedule import Outcome, schedule_encoded
-from delayq.message import RESERVED, Message
-from delayq.times import EARLIEST
+from delayq.domain.message import RESERVED, Message
 
 ID_ALPHABET = string.ascii_letters + string.digits + "._:-"
 # Text that UTF-8 can carry, without control characters, line breaks and lone surrogates.

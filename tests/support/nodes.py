@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, Self
 
 from delayq.config import Settings, load_settings
-from delayq.nodes import NodeLine, read_nodes
+from delayq.domain.nodes import NodeLine, read_nodes
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.testing import MemoryTarget, register_memory_target

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from delayq.codec import Record, encode
-from delayq.errors import StoreError
-from delayq.message import Limits, Message
+from delayq.base.errors import StoreError
+from delayq.domain.codec import Record, encode
+from delayq.domain.message import Limits, Message
 from delayq.store import commands
 from delayq.store.commands import (
     Answers,

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
+from delayq.base.errors import ConfigError
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import ConfigError
 from testbed.process import ServerProcess
 from tests.house.processes import ROOT
 

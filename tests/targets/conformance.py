@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets import Delivery, Result, Target, open_target, register_target
 from tests.targets.adapters import Seen
 

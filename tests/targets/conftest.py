@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.rabbitmq.target import RabbitMQTarget
 from delayq.targets.webhook.target import WebhookTarget
 from testbed.rabbitmq import RabbitMQ

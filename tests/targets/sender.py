@@ -11,7 +11,7 @@ import sys
 
 import msgspec
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets import open_target
 from tests.support.deliveries import delivery, outcomes
 from tests.support.timeouts import SEND_SECONDS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from delayq.base.errors import ConfigError
+from delayq.domain.routes import Route, Routes, load_routes
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import ConfigError
-from delayq.routes import Route, Routes, load_routes
 from delayq.store import commands
 from delayq.store.commands import Act, Lease, ReceivedEntries
 from delayq.store.connect.store import Store

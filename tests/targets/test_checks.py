@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from delayq import Client, ConfigError, InvalidMessage, Message
+from delayq.base.errors import MissingExtra
 from delayq.client.known_routes import KnownRoutes
 from delayq.config import load_settings
-from delayq.errors import MissingExtra
-from delayq.routes import Route, Routes
+from delayq.domain.routes import Route, Routes
 from delayq.targets import Target, open_target, register_target
 from delayq.testing import MemoryTarget
 from tests.support.deliveries import delivery, outcomes
@@ -115,8 +115,8 @@ def test_another_process_refuses_the_same_and_learns_no_secrets() -> None:
 #: The cases as text, for a process that has none of these packages.
 _CASES = (
     "from delayq.client.known_routes import KnownRoutes\n"
-    "from delayq.routes import Route, Routes\n"
-    "from delayq.message import Message\n"
+    "from delayq.domain.routes import Route, Routes\n"
+    "from delayq.domain.message import Message\n"
     f"REFUSED = {REFUSED!r}\n"
     "def routes(given): return Routes([Route(**{'name': 'r'} | given)])\n"
     "def message(given): return Message(**{'topic': 'orders', 'body': 'x'} | given)\n"

@@ -20,13 +20,13 @@ import pytest
 from msgspec.structs import replace
 
 from delayq import Client, InvalidMessage, Message, Policy, Settings
+from delayq.base.times import EARLIEST
 from delayq.client.known_routes import KnownRoutes
 from delayq.config import load_settings
+from delayq.domain.routes import Routes
 from delayq.received import Received
-from delayq.routes import Routes
 from delayq.targets import Result, Target, open_target
 from delayq.testing import MemoryTarget
-from delayq.times import EARLIEST
 from testbed.process import stand_still
 from tests.docs.blocks import ROOT
 from tests.support.deliveries import delivery, outcomes

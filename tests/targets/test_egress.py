@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from delayq.targets.webhook.egress import Egress, Refused, endpoint_of
 from tests.support.amounts import amount
 from tests.support.deliveries import delivery

@@ -15,7 +15,7 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets import Delivery, Result
 from delayq.targets.kafka.producer import Make
 from delayq.targets.kafka.target import KafkaTarget

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import Kafka
 from tests.support.deliveries import delivery, outcomes

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from delayq import ConfigError
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets import Result
 from delayq.targets.kafka.target import KafkaTarget
 from delayq.testing import ManualClock

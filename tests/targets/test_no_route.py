@@ -15,8 +15,8 @@ from delayq import AsyncClient, Client, InvalidMessage, Message, Scheduled, Sett
 from delayq.cli import main
 from delayq.client.known_routes import NO_WORKER, OLDEST
 from delayq.config import load_settings
-from delayq.nodes import LINE_AGE
-from delayq.policies import Policy
+from delayq.domain.nodes import LINE_AGE
+from delayq.domain.policies import Policy
 from delayq.testing import ManualClock
 from tests.support.nodes import publish_routes
 from tests.support.servers import ServerUnderTest

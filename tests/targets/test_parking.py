@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Message, StoreError
-from delayq.codec import due_head, encode
+from delayq.domain.codec import due_head, encode
 from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.connect.store import Store

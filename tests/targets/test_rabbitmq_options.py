@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from delayq.errors import ConfigError
-from delayq.routes import Route
+from delayq.base.errors import ConfigError
+from delayq.domain.routes import Route
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.target import RabbitMQTarget
 from tests.support.certificates import Authority

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.rocketmq.client import Code, MessageType, grpc
 from delayq.targets.rocketmq.target import MOST_BYTES, MOST_TOGETHER, RocketMQTarget
 from tests.support.deliveries import delivery, outcomes

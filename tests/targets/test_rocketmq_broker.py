@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.rocketmq.rules import topic_refusal
 from delayq.targets.rocketmq.target import RocketMQTarget
 from testbed.rocketmq import RocketMQ

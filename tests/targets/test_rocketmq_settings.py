@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delayq import ConfigError
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.rocketmq.client import MessageIds, grpc
 from delayq.targets.rocketmq.target import Options, RocketMQTarget
 from delayq.targets.rocketmq.verdicts import ACCEPTABLE

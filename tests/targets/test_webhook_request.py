@@ -16,9 +16,9 @@ import h11
 import pytest
 from hypothesis import given, settings
 
-from delayq.errors import ConfigError
-from delayq.message import Message
-from delayq.routes import Route
+from delayq.base.errors import ConfigError
+from delayq.domain.message import Message
+from delayq.domain.routes import Route
 from delayq.targets import Delivery
 from delayq.targets.webhook.target import WebhookTarget
 from delayq.testing import ManualClock

@@ -19,8 +19,8 @@ from opentelemetry import trace
 from api.app import create_app
 from delayq import AsyncClient, Client, Conflict, Message
 from delayq.config import Settings, load_settings
+from delayq.domain.routes import Route
 from delayq.embedded.processes import LOCALHOST
-from delayq.routes import Route
 from delayq.spark.rows.records import same_message
 from delayq.store.commands import Traced
 from delayq.targets import Result
@@ -38,7 +38,7 @@ from tests.support.waiting import eventually
 from workers.node.node import Node
 from workers.sending.spans import Spans
 
-from delayq.clock import SystemClock  # isort: skip
+from delayq.base.clock import SystemClock  # isort: skip
 
 PATIENT = Settings(redis_timeout=REDIS_TIMEOUT)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from delayq.store.connect.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets, without_user
 from delayq.store.connect.server_state import connection_options
 from delayq.store.connect.store import Store

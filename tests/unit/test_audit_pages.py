@@ -14,7 +14,7 @@ from delayq.client.known_routes import KnownRoutes
 from delayq.client.looking import audit as under_test
 from delayq.client.looking.audit import AuditEntry, WantedEntries, audit
 from delayq.client.plan import Context
-from delayq.routes import Routes
+from delayq.domain.routes import Routes
 from delayq.store.commands import Command
 from delayq.store.keys import AUDIT, Layout, Layouts, queue_keys
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.errors import NotDone, NotDurable, StoreError, StoreUnavailable
+from delayq.base.errors import NotDone, NotDurable, StoreError, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Command, every, plain
 from delayq.store.connect.cluster_exchange import PAUSES, ClusterExchange, PrimaryLink, Routed, SlotMap, slot_of

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.codec import CorruptRecord, Record, due_head, encode, with_policy
-from delayq.errors import InvalidMessage
-from delayq.message import Limits, Message
+from delayq.base.errors import InvalidMessage
+from delayq.domain.codec import CorruptRecord, Record, due_head, encode, with_policy
+from delayq.domain.message import Limits, Message
 from delayq.store.keys import new_id
 from tests.support.messages import json_values, messages
 

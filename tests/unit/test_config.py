@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delayq.base.errors import ConfigError
 from delayq.config import OTHERS, SETTINGS, Settings, load_settings, variable
-from delayq.errors import ConfigError
-from delayq.message import DELAY_LEVELS
+from delayq.domain.message import DELAY_LEVELS
 from tests.house.processes import ROOT
 
 

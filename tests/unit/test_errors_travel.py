@@ -15,7 +15,7 @@ import pytest
 
 import coordinator
 import delayq
-from delayq.errors import (
+from delayq.base.errors import (
     Conflict,
     DelayqError,
     InvalidMessage,

@@ -9,15 +9,15 @@ from typing import Any, Final, cast
 import msgspec
 import pytest
 
+from delayq.base.errors import StoreUnavailable
 from delayq.care.accounts import Accounts, Found
 from delayq.client.findings import Facts, Finding, away, findings
 from delayq.client.findings.alerts import ALERTS, ONLY_PROMETHEUS
 from delayq.client.findings.check import CRITICAL, INFO, WARNING
 from delayq.client.looking.groups import ConsumerGroup, OldestMessage
 from delayq.client.looking.service import RouteState
-from delayq.errors import StoreUnavailable
-from delayq.nodes import LATELY, LATENESS, Lately, NodeLine, OpenCircuit, Owned, Recent, RouteLine
-from delayq.policies import Pause, Policies
+from delayq.domain.nodes import LATELY, LATENESS, Lately, NodeLine, OpenCircuit, Owned, Recent, RouteLine
+from delayq.domain.policies import Pause, Policies
 from delayq.store.checks import Disk
 from delayq.store.commands import COUNTERS, LAYOUT_VERSION, QueueStats
 from delayq.store.keys import Layout

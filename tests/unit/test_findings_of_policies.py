@@ -5,8 +5,8 @@ from math import inf
 import pytest
 
 from delayq.client.findings.policies import LAG, LONG, MOST_OLD, check_pauses, check_unused_policies, check_versions
-from delayq.nodes import RouteLine
-from delayq.policies import Limit, Pause, Policies, Policy
+from delayq.domain.nodes import RouteLine
+from delayq.domain.policies import Limit, Pause, Policies, Policy
 from tests.unit.test_overview import NOW, facts_of, line_of
 
 V1, V2 = "0000000001.0000000001", "0000000002.0000000001"

@@ -15,7 +15,7 @@ import pytest
 from delayq import AsyncClient, Client, Filter, InvalidMessage, Message, Policy, Scheduled, Settings
 from delayq.client.audit import By
 from delayq.client.looking.audit import WantedEntries
-from delayq.message import Limits
+from delayq.domain.message import Limits
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import REDIS_TIMEOUT
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from delayq.base.errors import Conflict, LayoutMismatch, NotDone
 from delayq.client import async_client
 from delayq.client.async_client import GroupCommit
 from delayq.client.scheduling.encoding import Encoded
 from delayq.client.scheduling.schedule import Outcome, Scheduled
-from delayq.errors import Conflict, LayoutMismatch, NotDone
 
 
 class Redis:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 
 pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
 

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq.json_text import encode, explain
+from delayq.base.json_text import encode, explain
 from tests.support.service import ROOT
 
 WITHOUT_MEMORY = """
 import resource
-from delayq.json_text import encode
+from delayq.base.json_text import encode
 items = [["x" * 50] for _ in range(100_000)]
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 3_000_000, -1))

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.known_routes import EARLY, NO_WORKER, OLDEST, KnownRoutes, name_of_route
-from delayq.errors import InvalidMessage
-from delayq.message import Message
-from delayq.nodes import LINE_AGE, NodeLine
-from delayq.routes import Route, Routes
+from delayq.domain.message import Message
+from delayq.domain.nodes import LINE_AGE, NodeLine
+from delayq.domain.routes import Route, Routes
 from delayq.testing import ManualClock
 from tests.support.nodes import lines_with
 

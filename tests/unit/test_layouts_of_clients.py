@@ -10,7 +10,7 @@ import pytest
 from delayq.client.client import Client
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.config import Settings
-from delayq.message import Message
+from delayq.domain.message import Message
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import LOOK_EVERY, Layout, queue_keys

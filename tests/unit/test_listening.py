@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from delayq.errors import ConfigError
-from delayq.listening import listen, shown
+from delayq.base.errors import ConfigError
+from delayq.base.listening import listen, shown
 from tests.support.ipv6 import has_ipv6
 
 PORT = "DELAYQ_API_PORT"

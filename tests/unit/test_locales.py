@@ -29,8 +29,8 @@ CLIENT = r"""
 import sys
 from delayq import Client, Message
 from delayq.config import load_settings
-from delayq.routes import load_routes
-from delayq.secrets import revealed
+from delayq.domain.routes import load_routes
+from delayq.base.secrets import revealed
 settings = load_settings(redis_url=sys.argv[1], routes=sys.argv[2])
 assert revealed("file:" + sys.argv[3], "a key") == "gr\xf6\xdfe"
 assert revealed("env:SECRET", "a key") == revealed(settings.zookeeper_password, "a key") == "gr\xf6\xdfe"
@@ -118,7 +118,7 @@ def test_the_command_line_takes_and_prints_utf8_in_every_locale(
 
 
 LOG_TARGET = r"""
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.targets.log import LogTarget
 from tests.support.deliveries import delivery, outcomes
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from delayq.errors import InvalidMessage
-from delayq.message import DELAY_LEVELS, MAX_DUE, Limits, Message, check_id, check_key, check_topic
-from delayq.times import EARLIEST
+from delayq.base.errors import InvalidMessage
+from delayq.base.times import EARLIEST
+from delayq.domain.message import DELAY_LEVELS, MAX_DUE, Limits, Message, check_id, check_key, check_topic
 from tests.support.messages import messages
 
 LIMITS = Limits()

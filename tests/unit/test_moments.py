@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import typer
 
+from delayq.base.local_time import in_sentence, shown, unknown_zone
+from delayq.base.terminal import TwoForms
+from delayq.base.times import parse_instant
 from delayq.cli import app
 from delayq.cli.moments import BadUse, duration, moment
-from delayq.local_time import in_sentence, shown, unknown_zone
-from delayq.terminal import TwoForms
-from delayq.times import parse_instant
 
 Clocks = Callable[[str], None]
 
@@ -227,7 +227,7 @@ def test_a_machine_without_data_of_zones_says_so(
     clocks: Clocks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     clocks(BERLIN)
-    monkeypatch.setattr("delayq.local_time._FOLDERS", (str(tmp_path / "none"),))
+    monkeypatch.setattr("delayq.base.local_time._FOLDERS", (str(tmp_path / "none"),))
     assert "has no data of time zones (package tzdata)" in unknown_zone()
     monkeypatch.setenv("TZDIR", "/usr/share/zoneinfo")
     assert unknown_zone() == ""

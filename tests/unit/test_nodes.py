@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.nodes import LINE_AGE, NodeLine, Owned, era_of, owners_of, read_nodes
-from delayq.times import format_instant
+from delayq.base.times import format_instant
+from delayq.domain.nodes import LINE_AGE, NodeLine, Owned, era_of, owners_of, read_nodes
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
 
 NOW = 2_000_000_000_000

@@ -13,8 +13,8 @@ from delayq.client.findings.overview import Overview, overview
 from delayq.client.looking.counting import _rates
 from delayq.client.looking.dead_groups import reason_class
 from delayq.config import Settings
-from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
-from delayq.policies import NO_POLICIES, Pause, Policies
+from delayq.domain.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
+from delayq.domain.policies import NO_POLICIES, Pause, Policies
 from delayq.store.checks import ServerSettings
 from delayq.telemetry.histogram import Histogram
 from workers.node.duties.recent import RecentLateness

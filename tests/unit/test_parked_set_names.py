@@ -8,7 +8,7 @@ from delayq.store.keys import ParkedSet
 
 ROOT = Path(delayq.__file__).parent.parent
 #: Other names in Redis that begin the same: `ParkedSet` spells the sets, the two others are a bucket and a field of the census.
-SPELLED = {"delayq/store/keys.py", "delayq/policies.py", "delayq/store/commands/census.py"}
+SPELLED = {"delayq/store/keys.py", "delayq/domain/policies.py", "delayq/store/commands/census.py"}
 
 
 @pytest.mark.parametrize(

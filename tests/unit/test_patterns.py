@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.errors import InvalidMessage
-from delayq.patterns import check_pattern, compiled, covered, covers, matches, overlap
+from delayq.base.errors import InvalidMessage
+from delayq.domain.patterns import check_pattern, compiled, covered, covers, matches, overlap
 
 #: c is in no pattern. Patterns of so many characters are told apart by texts of so many.
 TEXTS = ["".join(one) for length in range(6) for one in product("abc", repeat=length)]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from delayq.base.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
 from delayq.client.changing import by_key as pages
 from delayq.client.changing.by_key import by_key
 from delayq.client.changing.dead_letters import discard, redrive
@@ -20,9 +21,8 @@ from delayq.client.looking.dead_letters import dead_letters
 from delayq.client.looking.messages import find, get
 from delayq.client.plan import CHUNK, Context, Plan
 from delayq.client.scheduling.schedule import CHUNK_BYTES, Scheduled
-from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
-from delayq.message import Limits, Message
-from delayq.routes import Route, Routes
+from delayq.domain.message import Limits, Message
+from delayq.domain.routes import Route, Routes
 from delayq.store.commands import Command
 from delayq.store.keys import Layout, Layouts, queue_keys
 from tests.support.messages import messages, schedule_messages

@@ -14,15 +14,15 @@ import pytest
 from msgspec import UNSET
 
 from delayq import Client, InvalidMessage, NotReady, PoliciesChanged, Policy, StoreUnavailable
+from delayq.base.clock import SystemClock
+from delayq.base.errors import NotDone, StoreError, StoreRefused
 from delayq.care.resharding import reshard
 from delayq.client.audit import By
 from delayq.client.changing import policies as plans
 from delayq.client.looking import topics as reading
-from delayq.clock import SystemClock
 from delayq.config import load_settings
-from delayq.errors import NotDone, StoreError, StoreRefused
-from delayq.nodes import LINE_AGE
-from delayq.policies import Pause
+from delayq.domain.nodes import LINE_AGE
+from delayq.domain.policies import Pause
 from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.store.connect.store import Store

@@ -6,7 +6,7 @@ import io
 import subprocess
 import sys
 
-from delayq.progress import CLEAR, Progress
+from delayq.base.progress import CLEAR, Progress
 from delayq.testing.manual_clock import ManualClock
 from tests.support.service import ROOT
 from tests.support.waiting import eventually
@@ -68,5 +68,5 @@ def test_a_terminal_has_one_line_that_others_can_print_above_and_that_disappears
 
 def test_it_needs_no_package() -> None:
     """./dev imports it before anything is installed."""
-    lines = "import sys; sys.path.insert(0, sys.argv[1]); import delayq.progress"
+    lines = "import sys; sys.path.insert(0, sys.argv[1]); import delayq.base.progress"
     subprocess.run([sys.executable, "-I", "-S", "-c", lines, str(ROOT)], check=True)

@@ -10,11 +10,11 @@ import pytest
 
 from api.auth.caller import Caller
 from api.auth.keys_file import Door
+from delayq.base.remembered import Remembered
 from delayq.client.known_routes import KnownRoutes
 from delayq.config import load_settings
-from delayq.policies import Policies
-from delayq.remembered import Remembered
-from delayq.routes import Route, Routes
+from delayq.domain.policies import Policies
+from delayq.domain.routes import Route, Routes
 from delayq.testing import ManualClock
 from tests.support.keys import KeyFile
 

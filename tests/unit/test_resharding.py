@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from delayq.base.errors import Conflict
 from delayq.client.changing.by_key import by_key
 from delayq.client.changing.dead_letters import discard, redrive
 from delayq.client.changing.messages import cancel, reschedule
@@ -33,9 +34,8 @@ from delayq.client.looking.messages import find, get
 from delayq.client.looking.service import queues
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.schedule import Scheduled
-from delayq.errors import Conflict
-from delayq.message import Message
-from delayq.routes import Route, Routes
+from delayq.domain.message import Message
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store

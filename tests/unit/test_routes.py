@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from delayq.base.errors import ConfigError, InvalidMessage, MissingExtra
 from delayq.config import Settings
-from delayq.errors import ConfigError, InvalidMessage, MissingExtra
-from delayq.message import MOST, Limits
-from delayq.policies import Policy
-from delayq.routes import Route, Routes, load_routes
+from delayq.domain.message import MOST, Limits
+from delayq.domain.policies import Policy
+from delayq.domain.routes import Route, Routes, load_routes
 from delayq.targets import Target, open_target, register_target
 from delayq.targets.redis_stream.target import is_local
 from tests.support.messages import topics

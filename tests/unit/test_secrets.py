@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from delayq.base.errors import ConfigError
 from delayq.config import load_settings
-from delayq.errors import ConfigError
 from delayq.store.connect.address import parse
 
 CANARY = "canary-@/:%1"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from delayq.clock import SystemClock
-from delayq.socket_writes import RECORD, write_until
+from delayq.base.clock import SystemClock
+from delayq.base.socket_writes import RECORD, write_until
 from delayq.testing import ManualClock
 from tests.support.certificates import Authority
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from delayq.base.errors import ConfigError
+from delayq.domain.routes import Route
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import ConfigError
-from delayq.routes import Route
 from delayq.targets import Target, open_target
 from tests.support.deliveries import delivery, outcomes
 from tests.support.proxy import FaultProxy

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from delayq.clock import AdvancedClock, Clock
-from delayq.codec import encode
-from delayq.errors import ConfigError
-from delayq.message import Limits, Message
-from delayq.routes import Route
+from delayq.base.clock import AdvancedClock, Clock
+from delayq.base.errors import ConfigError
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits, Message
+from delayq.domain.routes import Route
 from delayq.targets import open_target
 from delayq.testing import START, ManualClock, MemoryTarget, register_memory_target
 from tests.support.timeouts import PATIENCE

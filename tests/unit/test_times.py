@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.times import EARLIEST, format_instant, parse_duration, parse_instant, restore_plus
+from delayq.base.times import EARLIEST, format_instant, parse_duration, parse_instant, restore_plus
 
 zones = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(

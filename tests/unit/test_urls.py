@@ -7,13 +7,13 @@ from urllib.parse import SplitResult, urlsplit
 
 import pytest
 
+import delayq.base.urls
 import delayq.store.connect.address
 import delayq.targets.rabbitmq.address
-import delayq.urls
-from delayq.routes import Route
+from delayq.base.urls import split_url
+from delayq.domain.routes import Route
 from delayq.store.connect.address import parse, without_user
 from delayq.targets.rabbitmq.address import parameters_of
-from delayq.urls import split_url
 
 
 def _strict(url: str) -> SplitResult:
@@ -27,7 +27,7 @@ def _strict(url: str) -> SplitResult:
 
 @pytest.fixture(autouse=True)
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    places: tuple[ModuleType, ...] = (delayq.urls, delayq.store.connect.address, delayq.targets.rabbitmq.address)
+    places: tuple[ModuleType, ...] = (delayq.base.urls, delayq.store.connect.address, delayq.targets.rabbitmq.address)
     for module in places:
         monkeypatch.setattr(module, "urlsplit", _strict)
 

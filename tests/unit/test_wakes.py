@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 import redis
 
-from delayq.errors import StoreUnavailable
+from delayq.base.errors import StoreUnavailable
 from delayq.store.connect.server_state import packed
 from delayq.store.connect.threads import Connection, Wakes
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context
 from delayq.client.scheduling.encoding import asked_due
-from delayq.errors import InvalidMessage
-from delayq.message import MAX_WINDOW, Limits, Message
-from delayq.routes import Route, Routes
+from delayq.domain.message import MAX_WINDOW, Limits, Message
+from delayq.domain.routes import Route, Routes
 from delayq.store.keys import Layout, Layouts, spread
 from tests.support.messages import schedule_messages
 from tests.unit.test_plans import NOW, SERVER_NOW, Server, replies

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq.api_keys import ApiKey, parse_keys
-from delayq.errors import ConfigError
-from delayq.routes import Route, load_routes
+from delayq.base.errors import ConfigError
+from delayq.base.written import NotWritten, Twice, converted, options_as, parsed
+from delayq.domain.api_keys import ApiKey, parse_keys
+from delayq.domain.routes import Route, load_routes
 from delayq.targets import open_target
-from delayq.written import NotWritten, Twice, converted, options_as, parsed
 
 pytest.importorskip("yaml", reason="no PyYAML: pip install 'delayq[cli]'")
 HASH = "sha256:" + "0" * 64

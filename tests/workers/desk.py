@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from delayq.codec import encode
-from delayq.message import Limits, Message
-from delayq.routes import Route
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits, Message
+from delayq.domain.routes import Route
 from delayq.targets import Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.timeouts import PATIENCE

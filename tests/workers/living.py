@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 from structlog.testing import capture_logs
 
-from delayq.errors import StoreUnavailable
-from delayq.policies import NO_POLICIES, Pause, Policies
-from delayq.routes import Route, Routes
+from delayq.base.errors import StoreUnavailable
+from delayq.domain.policies import NO_POLICIES, Pause, Policies
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Change, Command
 from delayq.store.connect.store import Store

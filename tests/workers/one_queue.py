@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from delayq.message import Message
-from delayq.policies import Policies
-from delayq.routes import Route, Routes
+from delayq.domain.message import Message
+from delayq.domain.policies import Policies
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Change, DeadLetter
 from delayq.store.connect.store import Store
@@ -18,9 +18,8 @@ from delayq.store.keys import ParkedSet
 from delayq.targets import OK, Result
 from tests.protocol.world import START, ManualSender, NodeClock, World, tick
 from workers.limits.asking import NodeLimits
-from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
-from workers.queue.queue_context import Bounds
+from workers.queue.queue_context import Bounds, Pace
 from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff

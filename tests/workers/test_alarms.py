@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from delayq.client.client import Client
-from delayq.message import Message
+from delayq.domain.message import Message
 from delayq.store.keys import queue_keys
 from tests.support.servers import ServerUnderTest
 from workers.node.duties.alarms import Alarms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq import Client, Filter, Message
-from delayq.errors import StoreFull
+from delayq.base.errors import StoreFull
 from delayq.store import commands
 from delayq.store.commands import REST, Census, Slice, Tally
 from delayq.store.keys import queue_keys
@@ -15,7 +15,8 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.conftest import Worlds
 from workers.queue import census
-from workers.queue.census import EVERY, PAUSE, TIMES, CensusTaker, Pace
+from workers.queue.census import EVERY, PAUSE, TIMES, CensusTaker
+from workers.queue.queue_context import Pace
 
 KEYS = queue_keys(0)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.store.commands import Change
 from delayq.targets import LONGEST_AFTER, OK, Result
 from delayq.testing import ManualClock

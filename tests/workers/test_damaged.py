@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from delayq.answers.messages import dead_letter_out, state_out
-from delayq.codec import MOST_PROPERTIES, CorruptRecord, Record, due_head, encode
-from delayq.message import Message
-from delayq.routes import Route
+from delayq.domain.codec import MOST_PROPERTIES, CorruptRecord, Record, due_head, encode
+from delayq.domain.message import Message
+from delayq.domain.routes import Route
 from delayq.store import commands
 from delayq.targets import OK
 from tests.protocol.world import RETENTION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.errors import StoreRefused, StoreUnavailable
+from delayq.base.errors import StoreRefused, StoreUnavailable
 from delayq.testing import ManualClock
 from workers.node.duties.timers import Timer, run_timers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.errors import StoreUnavailable
+from delayq.base.errors import StoreUnavailable
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import OK

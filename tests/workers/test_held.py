@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.store import commands
 from delayq.targets import OK, Result
 from reliability.mutants.rules import Mutant, plant

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from delayq.client.client import Client
-from delayq.message import Message
+from delayq.domain.message import Message
 from delayq.store import commands
 from delayq.store.commands import Command, Retention, plain
 from delayq.store.keys import META, Layout, queue_keys

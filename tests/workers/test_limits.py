@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.store.keys import queue_keys

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.errors import StoreError
+from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result

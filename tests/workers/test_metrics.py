@@ -9,7 +9,7 @@ import pytest
 
 from delayq import Client, Message
 from delayq.config import load_settings
-from delayq.policies import Pause, Policies, Policy
+from delayq.domain.policies import Pause, Policies, Policy
 from delayq.store.commands import Pulled, plain
 from delayq.store.keys import queue_keys
 from tests.support.deliveries import delivery

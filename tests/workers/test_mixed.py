@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.store import commands
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from delayq.base.errors import LayoutMismatch
 from delayq.client.client import Client
+from delayq.domain.message import Message
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import free_port
-from delayq.errors import LayoutMismatch
-from delayq.message import Message
 from delayq.store.commands import LAYOUT_VERSION
 from delayq.store.keys import META, NODES
 from delayq.testing import MemoryTarget

@@ -9,7 +9,7 @@ import structlog
 
 from coordinator import Claim, CoordinatorError, LocalCoordinator
 from coordinator.local import HOLD
-from delayq.errors import StoreUnavailable
+from delayq.base.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys

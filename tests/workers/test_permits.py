@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from delayq import Client, Message
-from delayq.errors import StoreUnavailable
-from delayq.policies import Bucket, Policies, Policy, Slots
+from delayq.base.errors import StoreUnavailable
+from delayq.domain.policies import Bucket, Policies, Policy, Slots
 from delayq.store import commands
 from delayq.store.commands import Granted
 from delayq.testing import MemoryTarget
@@ -562,7 +562,7 @@ class TwoServers:
 
 
 def test_a_server_that_hangs_stops_only_the_limits_that_lie_there(valkey: ServerUnderTest, worlds: Worlds) -> None:
-    from delayq.clock import SystemClock
+    from delayq.base.clock import SystemClock
 
     store: Any = TwoServers(worlds().store)
     limits = NodeLimits(store, SystemClock())

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from delayq.policies import NO_POLICIES, Policies
-from delayq.routes import Routes
+from delayq.domain.policies import NO_POLICIES, Policies
+from delayq.domain.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.store.connect.store import Store

@@ -16,9 +16,9 @@ import pytest
 
 from delayq import Client, Message
 from delayq.config import load_settings
+from delayq.domain.nodes import LINE_AGE
+from delayq.domain.policies import Policy
 from delayq.embedded import EmbeddedServer
-from delayq.nodes import LINE_AGE
-from delayq.policies import Policy
 from delayq.store.keys import NODES
 from delayq.testing import MemoryTarget
 from testbed.process import stand_still

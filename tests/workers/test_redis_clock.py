@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator import REDIS_AWAY
-from delayq.errors import StoreUnavailable
+from delayq.base.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Change, Glance
 from delayq.store.connect.store import Store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from delayq.routes import Routes
+from delayq.domain.routes import Routes
 from delayq.store.connect.store import Store
 from delayq.targets import OK
 from delayq.testing import ManualClock

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from delayq.policies import Policies, Policy
-from delayq.routes import Route
+from delayq.domain.policies import Policies, Policy
+from delayq.domain.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds

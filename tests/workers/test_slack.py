@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from tests.workers.one_queue import GENERAL, OTHER, STREAMS, Hand, OneQueue
 
 SLACK = 50

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from delayq import Client, Message
+from delayq.base.errors import StoreError
 from delayq.config import load_settings
-from delayq.errors import StoreError
-from delayq.nodes import (
+from delayq.domain.nodes import (
     LATENESS,
     LINE_AGE,
     LONGEST_REASON,
@@ -23,8 +23,8 @@ from delayq.nodes import (
     RouteLine,
     read_nodes,
 )
-from delayq.policies import Pause, Policies
-from delayq.routes import Route, Routes
+from delayq.domain.policies import Pause, Policies
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Pulled
 from delayq.store.connect.store import Store

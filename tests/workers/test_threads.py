@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.store.connect.store import Store
 from delayq.targets import OK
 from delayq.testing import MemoryTarget

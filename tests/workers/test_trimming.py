@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from delayq.base.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.client.client import Client
-from delayq.errors import StoreError, StoreFull, StoreUnavailable
-from delayq.message import Message
-from delayq.policies import Policies, Policy
-from delayq.routes import Route, Routes
+from delayq.domain.message import Message
+from delayq.domain.policies import Policies, Policy
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command, GroupRecord
 from delayq.store.connect.store import Store

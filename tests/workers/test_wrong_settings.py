@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from delayq.base.errors import ConfigError
 from delayq.config import load_settings
-from delayq.errors import ConfigError
 from workers.__main__ import main
 from workers.node.node import Node
 

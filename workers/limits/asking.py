@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from delayq.clock import Clock
-from delayq.policies import NO_POLICIES, Policies
-from delayq.remembered import Remembered
+from delayq.base.clock import Clock
+from delayq.base.remembered import Remembered
+from delayq.domain.policies import NO_POLICIES, Policies
 from delayq.store import commands
 from delayq.store.commands import MOST_SLOTS, Command, Granted, Now, SlotRequest, Spending
 from delayq.store.connect.address import Node

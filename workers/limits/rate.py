@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from delayq.policies import Bucket
+from delayq.domain.policies import Bucket
 from delayq.store.commands import Granted, Spending
 from delayq.store.keys import rate_key
 from workers.limits.limit import IDLE, Limit, Listener

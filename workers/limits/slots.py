@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
-from delayq.policies import Slots
+from delayq.domain.policies import Slots
 from delayq.store.commands import MOST_SLOTS, SlotRequest, taken_slots
 from delayq.store.keys import slots_key
 from workers.limits.limit import IDLE, Limit

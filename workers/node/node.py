@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused, coordinator_for
+from delayq.base.clock import AdvancedClock, Clock, SystemClock
+from delayq.base.errors import ConfigError, StoreError
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
-from delayq.clock import AdvancedClock, Clock, SystemClock
 from delayq.config import Settings, variable
-from delayq.errors import ConfigError, StoreError
-from delayq.nodes import Lately
-from delayq.routes import Routes
+from delayq.domain.nodes import Lately
+from delayq.domain.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Meta, Retention
 from delayq.store.connect.store import Store
@@ -37,10 +37,9 @@ from workers.node.duties.timers import Timer, run_timers
 from workers.node.duties.trimming import STREAMS_EVERY, StreamTrimmer
 from workers.node.ownership import Ownership
 from workers.node.wakes import WakeListener
-from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
-from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, QueueContext
+from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, Pace, QueueContext
 from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff

@@ -8,9 +8,9 @@ from itertools import chain
 import structlog
 
 from coordinator import Claim, Coordinator
-from delayq.clock import Clock
-from delayq.errors import DelayqError, StoreError
-from delayq.nodes import ranges
+from delayq.base.clock import Clock
+from delayq.base.errors import DelayqError, StoreError
+from delayq.domain.nodes import ranges
 from workers.queue.pull_job import PullJob
 
 __all__ = ["STUCK", "Ownership"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from delayq.errors import StoreError
+from delayq.base.errors import StoreError
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.store.keys import ADVANCED, queue_keys

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from delayq.clock import Clock
-from delayq.policies import Policies
+from delayq.base.clock import Clock
+from delayq.domain.policies import Policies
 from workers.limits.asking import NodeLimits
 from workers.limits.limit import Limit, Listener
 from workers.sending.message import InFlightMessage

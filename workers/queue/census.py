@@ -6,16 +6,16 @@ counts stay in memory until all slices have been read. A new owner starts again.
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
-from delayq.clock import Clock
-from delayq.errors import StoreError
+from delayq.base.clock import Clock
+from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import REST, Census, Command, Now, Slice, Tally
 from delayq.store.keys import QueueKeys
+from workers.queue.queue_context import Pace
 
-__all__ = ["CensusTaker", "Pace"]
+__all__ = ["CensusTaker"]
 
 #: ms between two slices of a queue. A queue is pulled at least once a second.
 EVERY: Final = 900
@@ -27,28 +27,6 @@ LOOK: Final = (8, 200)
 LOOK_BYTES: Final = 256 * 1024
 #: Topics that are counted one by one.
 MOST_TOPICS: Final = 2_000
-
-
-class Pace:
-    """Allows all queues of a node at most `rate` slices a second. Each costs less than 1 ms."""
-
-    def __init__(self, clock: Clock, rate: int = 10) -> None:
-        self._clock = clock
-        self._rate = rate
-        self._left = float(rate)
-        self._at = clock.monotonic()
-        self._lock = threading.Lock()
-
-    def take(self) -> bool:
-        """True if a slice may be read now; it counts then."""
-        with self._lock:
-            now = self._clock.monotonic()
-            self._left = min(self._rate, self._left + (now - self._at) * self._rate / 1_000)
-            self._at = now
-            if self._left < 1:
-                return False
-            self._left -= 1
-            return True
 
 
 class CensusTaker:

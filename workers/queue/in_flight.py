@@ -29,8 +29,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from delayq.codec import CorruptRecord
-from delayq.policies import NO_POLICIES, Policies
+from delayq.domain.codec import CorruptRecord
+from delayq.domain.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled, Released
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result

@@ -7,8 +7,8 @@ from enum import Enum
 
 import msgspec
 
-from delayq.policies import NO_POLICY, Policies
-from delayq.routes import Route
+from delayq.domain.policies import NO_POLICY, Policies
+from delayq.domain.routes import Route
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result
 from workers.queue.ordering import Lanes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from delayq.policies import NO_POLICIES, Policies
+from delayq.domain.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Parked
 from delayq.store.keys import ParkedSet
 

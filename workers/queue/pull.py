@@ -7,18 +7,17 @@ from typing import Final
 
 import msgspec
 
-from delayq.errors import StoreError, StoreFull, StoreUnavailable
-from delayq.policies import Policies
+from delayq.base.errors import StoreError, StoreFull, StoreUnavailable
+from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Listed, Most, Now, Outdated, Pulled, Released
 from workers.limits.rate import Permits, RateLimit
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
-from workers.queue.releasing import Release
 from workers.queue.topics import Topics
 
-__all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
+__all__ = ["LONGEST_WAIT", "Pull", "Pulling", "Release"]
 
 #: Messages that a pull looks at where it appends them: other clients wait for as long as its script takes.
 APPEND_LOOK = 200
@@ -42,6 +41,13 @@ class Pull(msgspec.Struct, frozen=True):
     command: Command[Pulled | Outdated | None]
     permits: Sequence[tuple[RateLimit, Permits]]
     every: bool  # it reads the names of all parked sets, also of topics
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A release, and the permits with which it appends messages to streams in this Redis."""
+
+    command: Command[Released | Outdated | None]
+    permits: Sequence[tuple[RateLimit, Permits]] = ()
 
 
 class Pulling:

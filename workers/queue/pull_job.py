@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
 import structlog
 
-from delayq.errors import StoreError, StoreUnavailable
-from delayq.policies import NO_POLICIES, Policies, number_of
+from delayq.base.errors import StoreError, StoreUnavailable
+from delayq.domain.policies import NO_POLICIES, Policies, number_of
 from delayq.store import commands
 from delayq.store.commands import Applied, Command, Now, Outdated, Pulled, Released
 from delayq.store.keys import ParkedSet
@@ -26,9 +26,9 @@ from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
 from workers.queue.outcomes import Ack, Bury
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
+from workers.queue.pull import LONGEST_WAIT, Pull, Pulling, Release
 from workers.queue.queue_context import QueueContext
-from workers.queue.releasing import Release, Releasing
+from workers.queue.releasing import Releasing
 from workers.queue.settlement import Step
 from workers.queue.symptoms import LossDetector, Progress
 from workers.queue.topics import Topics

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Begun, Store

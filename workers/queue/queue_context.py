@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from delayq.clock import Clock
-from delayq.policies import NO_POLICIES, Policies
-from delayq.routes import Routes
+from delayq.base.clock import Clock
+from delayq.domain.policies import NO_POLICIES, Policies
+from delayq.domain.routes import Routes
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import QueueKeys
 from workers.limits.asking import NodeLimits
-from workers.queue.census import Pace
 from workers.sending.backoff import Backoff
 from workers.sending.observer import Observer
 from workers.sending.sender import Sender
@@ -22,7 +22,7 @@ from workers.sending.sender import Sender
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["Bounds", "CurrentPolicies", "Incarnation", "QueueContext"]
+__all__ = ["Bounds", "CurrentPolicies", "Incarnation", "Pace", "QueueContext"]
 
 
 class Incarnation:
@@ -72,6 +72,28 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 16
     backoff: Backoff = Backoff()
     stuck_after: int = 60_000
+
+
+class Pace:
+    """Allows all queues of a node at most `rate` slices of a census a second. Each costs less than 1 ms."""
+
+    def __init__(self, clock: Clock, rate: int = 10) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._left = float(rate)
+        self._at = clock.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """True if a slice may be read now; it counts then."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self._left = min(self._rate, self._left + (now - self._at) * self._rate / 1_000)
+            self._at = now
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
 
 
 class QueueContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,24 +7,23 @@ and a key's set when few messages of the key are in flight. The command that tak
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
-from delayq.policies import Policies
+from delayq.domain.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import Bound, Command, Head, Most, Now, Outdated, Released
+from delayq.store.commands import Bound, Head, Most, Now
 from delayq.store.keys import ParkedSet
 from workers.limits.limit import Limit, Listener
 from workers.limits.rate import Permits, RateLimit
 from workers.queue import ordering
 from workers.queue.in_flight import InFlight
+from workers.queue.pull import Release
 from workers.queue.queue_context import QueueContext
 from workers.queue.share import Share
 from workers.queue.topics import Topics
 
-__all__ = ["Release", "Releasing"]
+__all__ = ["Releasing"]
 
 #: The most messages of one release, the most that it appends to streams, and its most topics. Other clients of Redis wait
 #: while its script runs.
@@ -35,13 +34,6 @@ TOPICS_AT_ONCE: Final = 64
 SETS_AT_ONCE: Final = 8
 #: The most sets that a tick looks at.
 LOOKED_AT_ONCE: Final = 256
-
-
-class Release(msgspec.Struct, frozen=True):
-    """A release, and the permits with which it appends messages to streams in this Redis."""
-
-    command: Command[Released | Outdated | None]
-    permits: Sequence[tuple[RateLimit, Permits]] = ()
 
 
 class _Turn:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["LossDetector", "Progress"]
 

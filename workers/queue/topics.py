@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 
-from delayq.policies import NO_POLICIES, Bucket, Policies
-from delayq.routes import Route, Routes
+from delayq.domain.policies import NO_POLICIES, Bucket, Policies
+from delayq.domain.routes import Route, Routes
 from delayq.store.commands import Bound, BucketHere, Known, KnownTopics, Most
 from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.keys import ParkedSet, QueueKeys, rate_key

@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from workers.sending.message import InFlightMessage, Probe
 
 __all__ = ["PROBES", "Circuit", "Failed", "Opened"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, IntEnum
 
-from delayq.codec import Record
-from delayq.routes import Route
+from delayq.domain.codec import Record
+from delayq.domain.routes import Route
 from workers.limits.limit import Limit
 
 __all__ = ["LOOK_AGAIN", "InFlightMessage", "Probe", "Stage"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from delayq.clock import Clock
-from delayq.routes import Route
+from delayq.base.clock import Clock
+from delayq.domain.routes import Route
 from delayq.targets import OK, Result, Target
 from workers.limits.limit import Limit, begin
 from workers.sending.circuit import Circuit

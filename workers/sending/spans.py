@@ -12,7 +12,7 @@ import structlog
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.store.commands import Traced
 from delayq.targets import Result
 from delayq.telemetry.tracing import linked, tracer_of

@@ -6,7 +6,7 @@ import threading
 
 import structlog
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["StallDetector"]
 

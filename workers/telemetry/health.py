@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from delayq.listening import listen
+from delayq.base.listening import listen
 from workers.node.node import Node
 
 __all__ = ["HealthPort", "serve"]

@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from delayq.nodes import LATENESS
-from delayq.policies import number_of
+from delayq.domain.nodes import LATENESS
+from delayq.domain.policies import number_of
 from delayq.store.commands import COUNTERS, Pulled, Released
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram

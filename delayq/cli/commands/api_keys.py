@@ -11,14 +11,14 @@ from typing import Annotated, Final
 
 import typer
 
-from delayq.api_keys import SCOPES, ApiKey, Scope, load_keys, make_key, write_keys
+from delayq.base.clock import SystemClock
+from delayq.base.errors import ConfigError
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output, say
+from delayq.base.times import format_instant
 from delayq.cli.options import AsJson, BadUse, option
-from delayq.clock import SystemClock
 from delayq.config import load_settings
-from delayq.errors import ConfigError
-from delayq.local_time import shown
-from delayq.terminal import Output, say
-from delayq.times import format_instant
+from delayq.domain.api_keys import SCOPES, ApiKey, Scope, load_keys, make_key, write_keys
 
 __all__ = ["list_", "new", "revoke"]
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final
 from msgspec import UNSET
 
 from delayq.answers.service import AuditEntryOut, audit_out
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.terminal import Output, say
+from delayq.base.times import format_instant
 from delayq.cli.options import ApiUrl, AsJson, Limit, PageToken, RedisUrl, connect_any, moment, option
-from delayq.local_time import in_sentence, shown
-from delayq.terminal import Output, say
-from delayq.times import format_instant
 
 __all__ = ["audit"]
 

@@ -8,15 +8,15 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from delayq.base.errors import MissingExtra
+from delayq.base.progress import Progress
+from delayq.base.terminal import Output, say
 from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
 from delayq.cli.options import ApiUrl, AsJson, BadUse, api_url_of, option
 from delayq.client.client import Client
 from delayq.config import Settings
-from delayq.errors import MissingExtra
-from delayq.progress import Progress
-from delayq.terminal import Output, say
-from delayq.words import counted
+from delayq.domain.words import counted
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast

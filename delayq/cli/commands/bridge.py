@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from delayq.base.clock import SystemClock
+from delayq.base.stop_signals import Stopped, stop_signals
+from delayq.base.terminal import Output, visible
 from delayq.cli.options import AsJson, BadUse, NoRouteCheck, RedisUrl, option, settings_of
 from delayq.client.client import Client
-from delayq.clock import SystemClock
-from delayq.stop_signals import Stopped, stop_signals
 from delayq.telemetry.ending import write_last
 from delayq.telemetry.nonblocking_log import NonblockingHandler
-from delayq.terminal import Output, visible
 
 if TYPE_CHECKING:
     from delayq.bridges.rabbitmq import Bridge
@@ -60,9 +60,9 @@ def rabbitmq(
     and refused.
     """
     from delayq.targets.rabbitmq.address import parameters_of  # isort: skip  # its error names the extra
+    from delayq.base.secrets import revealed
     from delayq.bridges.amqp_messages import Reader
     from delayq.bridges.rabbitmq import Bridge
-    from delayq.secrets import revealed
 
     settings = settings_of(redis_url)
     lines = NonblockingHandler(

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from delayq.answers.consumers import GroupOut, GroupsOut, group_deleted_out, group_out
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import ApiUrl, AsJson, Reason, RedisUrl, by_me, connect_any
-from delayq.local_time import shown
-from delayq.terminal import Output, say
 
 __all__ = ["consumers", "delete"]
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from delayq.answers.messages import DeadLetterOut, DeadLettersOut, dead_groups_out, dead_letter_out
+from delayq.base.errors import StoreError
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import (
     ApiUrl,
     AsJson,
@@ -22,9 +25,6 @@ from delayq.cli.options import (
     option,
 )
 from delayq.client.client import Client
-from delayq.errors import StoreError
-from delayq.local_time import shown
-from delayq.terminal import Output, say
 
 __all__ = ["discard", "groups", "list_", "redrive"]
 

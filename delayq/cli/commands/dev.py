@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from delayq.answers.development import advanced_out
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, connect_any, duration
-from delayq.local_time import shown
-from delayq.terminal import Output
 
 __all__ = ["advance"]
 

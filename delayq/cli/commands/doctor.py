@@ -6,14 +6,14 @@ from contextlib import closing
 from typing import Annotated
 
 from delayq.answers.service import status_out
+from delayq.base.clock import SystemClock
+from delayq.base.local_time import in_sentence
+from delayq.base.progress import Progress
+from delayq.base.terminal import Output
 from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, option, settings_of
 from delayq.client.findings import worst_first
-from delayq.clock import SystemClock
 from delayq.doctor import FAIL, Check, examine
-from delayq.local_time import in_sentence
-from delayq.progress import Progress
 from delayq.store.connect.store import Store
-from delayq.terminal import Output
 
 __all__ = ["doctor"]
 

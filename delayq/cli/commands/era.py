@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Final
 
+from delayq.base.terminal import Output, say
 from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, by_me, connect, option
 from delayq.client.audit import entry_of
 from delayq.client.client import Client
-from delayq.nodes import era_of
+from delayq.domain.nodes import era_of
 from delayq.store import commands
-from delayq.terminal import Output, say
 
 __all__ = ["bump", "show"]
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from delayq.base.clock import SystemClock
+from delayq.base.terminal import Output
 from delayq.cli import tables
 from delayq.cli.options import AsJson, RedisUrl, moment, option, settings_of
-from delayq.clock import SystemClock
-from delayq.terminal import Output
 
 __all__ = ["export"]
 

@@ -11,6 +11,9 @@ from msgspec import UNSET, Raw
 
 from delayq import Cancelled, Scheduled
 from delayq.answers.messages import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
+from delayq.base.errors import StoreError
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import (
     ApiUrl,
     AsJson,
@@ -29,10 +32,7 @@ from delayq.cli.options import (
 )
 from delayq.client.changing.messages import Rescheduled
 from delayq.client.looking.search import order_of
-from delayq.errors import StoreError
-from delayq.local_time import in_sentence, shown
 from delayq.store.commands import Filter, Found
-from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
     from delayq.client.client import Client

@@ -8,10 +8,10 @@ import msgspec
 import typer
 
 from delayq.answers.topics import PolicyChangedOut, policies_out, policy_changed_out, policy_out
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import ApiUrl, AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect_any, duration, option
-from delayq.local_time import in_sentence, shown
-from delayq.policies import Policy
-from delayq.terminal import Output, say
+from delayq.domain.policies import Policy
 
 __all__ = ["delete", "list_", "put", "show"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from delayq.answers.service import NodeOut, RouteOut, nodes_out, queues_out, routes_out
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, Verbose, connect_any
-from delayq.local_time import shown
-from delayq.nodes import ranges
-from delayq.terminal import Output, say
+from delayq.domain.nodes import ranges
 
 __all__ = ["nodes", "queues", "routes"]
 

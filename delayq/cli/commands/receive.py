@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from delayq.answers.consuming import received_out
+from delayq.base.terminal import Output
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, connect_any, option
-from delayq.terminal import Output
 
 __all__ = ["receive"]
 

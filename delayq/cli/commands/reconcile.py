@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from delayq.base.terminal import Output, say
 from delayq.cli import tables
 from delayq.cli.commands.backfill import schedule_rows
 from delayq.cli.forecast import counts_rows, counts_shape
 from delayq.cli.options import AsJson, option
-from delayq.terminal import Output, say
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.reconcile import Compared, Comparison

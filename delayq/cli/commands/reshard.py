@@ -7,13 +7,13 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from delayq.base.clock import SystemClock
+from delayq.base.terminal import Output, say
 from delayq.care.resharding import ReshardStep
 from delayq.care.resharding import reshard as steps_of
 from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, connect, option
 from delayq.client.audit import entry_of
-from delayq.clock import SystemClock
 from delayq.store import commands
-from delayq.terminal import Output, say
 
 __all__ = ["reshard"]
 

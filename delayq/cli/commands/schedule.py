@@ -9,7 +9,10 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from delayq import Scheduled, json_text
+from delayq import Scheduled
+from delayq.base import json_text
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import (
     ApiUrl,
     AsJson,
@@ -28,9 +31,7 @@ from delayq.cli.options import (
     properties_of,
 )
 from delayq.client.known_routes import NO_WORKER
-from delayq.local_time import shown
-from delayq.message import Message, State
-from delayq.terminal import Output, say
+from delayq.domain.message import Message, State
 
 __all__ = ["schedule"]
 

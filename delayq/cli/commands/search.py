@@ -7,6 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from delayq.answers.messages import count_out, forecast_out, found_out
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.terminal import Output, say
+from delayq.base.times import format_instant
 from delayq.cli.commands.messages import print_found, searched
 from delayq.cli.options import (
     ApiUrl,
@@ -22,10 +25,7 @@ from delayq.cli.options import (
     properties_of,
 )
 from delayq.client.looking.search import check_filter
-from delayq.local_time import in_sentence, shown
 from delayq.store.commands import Filter
-from delayq.terminal import Output, say
-from delayq.times import format_instant
 
 __all__ = ["count", "forecast", "search"]
 

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
+from delayq.base.errors import MissingExtra
 from delayq.cli.options import option
-from delayq.errors import MissingExtra
 
 __all__ = ["api", "coordinator", "worker"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from delayq.answers.service import overview_out, status_out
-from delayq.api_keys import SCOPES
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, api_url_of, connect_any, who
 from delayq.client.findings.check import CRITICAL
-from delayq.local_time import in_sentence, shown
-from delayq.nodes import LATENESS
-from delayq.terminal import Output, say
+from delayq.domain.api_keys import SCOPES
+from delayq.domain.nodes import LATENESS
 
 __all__ = ["me", "overview", "status"]
 

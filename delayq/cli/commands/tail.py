@@ -11,21 +11,21 @@ import typer
 from msgspec import UNSET
 
 from delayq.answers.times import instant
+from delayq.base.clock import Clock, SystemClock, pause
+from delayq.base.errors import StoreError, StoreUnavailable
+from delayq.base.json_text import text_or_base64
+from delayq.base.local_time import shown
+from delayq.base.terminal import Output, say
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
 from delayq.client.client import Client
-from delayq.clock import Clock, SystemClock, pause
 from delayq.config import Settings
-from delayq.errors import StoreError, StoreUnavailable
-from delayq.json_text import text_or_base64
-from delayq.local_time import shown
-from delayq.message import check_topic
-from delayq.nodes import NodeLine
-from delayq.routes import Route
+from delayq.domain.message import check_topic
+from delayq.domain.nodes import NodeLine
+from delayq.domain.routes import Route
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.target import redis_url_of
-from delayq.terminal import Output, say
 
 __all__ = ["tail"]
 

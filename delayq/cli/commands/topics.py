@@ -9,6 +9,9 @@ import typer
 from msgspec import UNSET, UnsetType
 
 from delayq.answers.topics import LimitOut, PauseOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
+from delayq.base.local_time import in_sentence, shown
+from delayq.base.terminal import Output, say
+from delayq.base.times import format_instant
 from delayq.cli.commands.search import no_count
 from delayq.cli.options import (
     ApiUrl,
@@ -24,11 +27,8 @@ from delayq.cli.options import (
     moment,
     option,
 )
-from delayq.local_time import in_sentence, shown
-from delayq.patterns import is_pattern
+from delayq.domain.patterns import is_pattern
 from delayq.store.commands import Filter
-from delayq.terminal import Output, say
-from delayq.times import format_instant
 
 __all__ = ["pause", "resume", "topics"]
 

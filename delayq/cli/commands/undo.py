@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
+from delayq.base.errors import InvalidMessage, StoreError
+from delayq.base.progress import Progress
+from delayq.base.terminal import Output, say
 from delayq.care.undo_run import Undone
 from delayq.care.undo_run import undo as steps_of
 from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, by_me, connect
-from delayq.errors import InvalidMessage, StoreError
-from delayq.message import RUN_PROPERTY, Message
-from delayq.progress import Progress
-from delayq.terminal import Output, say
-from delayq.words import counted
+from delayq.domain.message import RUN_PROPERTY, Message
+from delayq.domain.words import counted
 
 __all__ = ["undo"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version as version_of
 
+from delayq.base.terminal import Output
 from delayq.cli.options import AsJson
-from delayq.terminal import Output
 
 __all__ = ["version"]
 

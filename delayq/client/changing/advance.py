@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage, NotDevelopment, StillDue
 from delayq.client.plan import Context, Plan
-from delayq.errors import InvalidMessage, NotDevelopment, StillDue
-from delayq.nodes import NodeLine, read_nodes
-from delayq.policies import Policies
+from delayq.domain.nodes import NodeLine, read_nodes
+from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.connect.exchange import all_good

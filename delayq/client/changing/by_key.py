@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from delayq.base.errors import StoreError
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.errors import StoreError
-from delayq.message import check_key
+from delayq.domain.message import check_key
 from delayq.store import commands
 from delayq.store.commands import Carriers, Command
 from delayq.store.keys import QueueKeys, queue_keys

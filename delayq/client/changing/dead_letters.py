@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from delayq.base.errors import StoreError
 from delayq.client.audit import By, name_of
 from delayq.client.changing.messages import Topics, asks_by_id, is_elsewhere
 from delayq.client.handshake import learn_routes
 from delayq.client.looking.messages import look_in_steps, topic_of
 from delayq.client.plan import Context, Plan, by_asked_id
-from delayq.errors import StoreError
-from delayq.message import State, check_id
+from delayq.domain.message import State, check_id
 from delayq.store import commands
 from delayq.store.commands import Found
 

@@ -13,18 +13,18 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage, StoreError
+from delayq.base.times import Duration, Instant
 from delayq.client.audit import Action, By, changed_by, entry_of, name_of
 from delayq.client.looking.explain import held_by
 from delayq.client.looking.messages import look, look_in_steps, mark_held, topic_of
 from delayq.client.plan import Context, Plan, by_asked_id
-from delayq.errors import InvalidMessage, StoreError
-from delayq.message import Limits, Message, State, check_id, level_delay
-from delayq.policies import Policies
+from delayq.domain.message import Limits, Message, State, check_id, level_delay
+from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import MOVED, Command, Found, Retention
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys
-from delayq.times import Duration, Instant
 
 __all__ = [
     "REFUSALS",

@@ -14,13 +14,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from delayq.base.errors import InvalidMessage, NotReady, PoliciesChanged, StoreError, StoreUnavailable, TooManyPolicies
 from delayq.client.audit import Action, By, entry_of
 from delayq.client.looking.topics import held_of, nodes_arriving
 from delayq.client.plan import Context, Plan
-from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreError, StoreUnavailable, TooManyPolicies
-from delayq.nodes import read_nodes
-from delayq.patterns import check_pattern, covers, overlap
-from delayq.policies import Limit, Pause, Policies, Policy, check_policy_name, may_be_lost, number_of
+from delayq.domain.nodes import read_nodes
+from delayq.domain.patterns import check_pattern, covers, overlap
+from delayq.domain.policies import Limit, Pause, Policies, Policy, check_policy_name, may_be_lost, number_of
 from delayq.store import commands
 from delayq.store.commands import ANY, Change, Command, PoliciesFull, PoliciesSet
 from delayq.store.connect.exchange import all_good, as_unknown

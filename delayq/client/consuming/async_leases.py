@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from delayq.base.clock import Clock
+from delayq.base.errors import StoreError, StoreRefused
 from delayq.client.consuming.event_loop import LATE, Repeats
 from delayq.client.known_routes import LOGGER
-from delayq.clock import Clock
-from delayq.errors import StoreError, StoreRefused
 
 if TYPE_CHECKING:
+    from delayq.base.times import Duration
     from delayq.client.consuming.receiving import Leased
-    from delayq.times import Duration
 
 __all__ = ["AsyncLeases", "is_lost", "log_lost", "log_unsettled", "passes"]
 

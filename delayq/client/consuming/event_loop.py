@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.store.connect.event_loop import pause
 
 __all__ = ["LATE", "Handlers", "Repeats"]

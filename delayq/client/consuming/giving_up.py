@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.known_policies import reserved_keys
 from delayq.client.plan import Context, Plan, by_id
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode, property_bytes
-from delayq.errors import InvalidMessage
-from delayq.message import GROUP_PROPERTY, Message
+from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode, property_bytes
+from delayq.domain.message import GROUP_PROPERTY, Message
 from delayq.store import commands
 from delayq.store.keys import QueueKeys, dead_id
 

@@ -8,11 +8,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from delayq.base.errors import DelayqError, InvalidMessage, OtherFilter, StoreError, StoreUnavailable
 from delayq.client.audit import By, entry_of
 from delayq.client.looking.groups import known_groups
 from delayq.client.plan import Context, Plan
-from delayq.errors import DelayqError, InvalidMessage, OtherFilter, StoreError, StoreUnavailable
-from delayq.message import check_topic
+from delayq.domain.message import check_topic
 from delayq.store import commands
 from delayq.store.commands import (
     MOST_GROUPS,

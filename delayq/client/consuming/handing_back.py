@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.base.errors import Conflict, DelayqError, InvalidMessage, StoreError
 from delayq.client.consuming.giving_up import Letter, give_up, text_or_bytes
 from delayq.client.consuming.receiving import Settlement, hand_back_rules, reason_line
 from delayq.client.handshake import learn_policies, learn_routes
@@ -21,10 +22,17 @@ from delayq.client.looking.messages import look_by_complete_id, mark_held
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, complete_id, encode_all
 from delayq.client.scheduling.schedule import Scheduled, schedule_encoded
-from delayq.codec import CorruptRecord, json_of
-from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
-from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY, Message, State, check_id, check_topic
-from delayq.policies import Policy
+from delayq.domain.codec import CorruptRecord, json_of
+from delayq.domain.message import (
+    HAND_BACKS_PROPERTY,
+    ORIGIN_PROPERTY,
+    REASONS_PROPERTY,
+    Message,
+    State,
+    check_id,
+    check_topic,
+)
+from delayq.domain.policies import Policy
 from delayq.received import Received
 from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good

@@ -11,6 +11,8 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
+from delayq.base.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError, StoreUnavailable
+from delayq.base.times import LATEST, Instant
 from delayq.client.consuming.giving_up import give_up, letter_of
 from delayq.client.consuming.groups import (
     NewGroup,
@@ -24,10 +26,9 @@ from delayq.client.consuming.groups import (
 )
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.plan import Context, Plan
-from delayq.errors import Conflict, DelayqError, InvalidMessage, OtherFilter, StoreError, StoreUnavailable
-from delayq.message import check_call, check_topic, given_instant, text_of, value_of
-from delayq.patterns import is_pattern
-from delayq.policies import Policy
+from delayq.domain.message import check_call, check_topic, given_instant, text_of, value_of
+from delayq.domain.patterns import is_pattern
+from delayq.domain.policies import Policy
 from delayq.store import commands
 from delayq.store.commands import (
     MOST_RECEIVED,
@@ -42,7 +43,6 @@ from delayq.store.commands import (
     UnknownGroup,
 )
 from delayq.store.keys import ConsumerKeys, new_id, queue_keys, slot_tag
-from delayq.times import LATEST, Instant
 
 __all__ = [
     "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["LATE", "Handlers", "Repeats"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from delayq.base.errors import StoreRefused
 from delayq.client.findings.api import check_api_keys
 from delayq.client.findings.check import FAIL, INFO, OK, SEVERITIES, WARN, Check, Finding
 from delayq.client.findings.consumers import check_consumers
@@ -39,7 +40,6 @@ from delayq.client.findings.workers import (
     check_unused_routes,
     check_went_back,
 )
-from delayq.errors import StoreRefused
 
 __all__ = [
     "FAIL", "INFO", "OK", "QUEUES", "SERVER", "WARN", "Check", "Facts", "Finding", "away", "findings", "read_facts",

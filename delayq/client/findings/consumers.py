@@ -8,7 +8,7 @@ from typing import Final
 from delayq.client.findings.check import WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.looking.groups import ConsumerGroup
-from delayq.words import counted
+from delayq.domain.words import counted
 
 __all__ = ["check_consumers"]
 

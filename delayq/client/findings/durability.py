@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from delayq.base.errors import ConfigError
 from delayq.client.findings.check import FAIL, OK, WARN, Check
 from delayq.client.findings.facts import Facts
-from delayq.errors import ConfigError
 from delayq.store import checks
 
 __all__ = ["check_durability"]

@@ -14,8 +14,8 @@ from delayq.client.looking.groups import ConsumerGroup, some_lags, sorted_groups
 from delayq.client.looking.service import RouteState, route_states
 from delayq.client.plan import Plan
 from delayq.config import Settings
-from delayq.nodes import NodeLine, read_nodes
-from delayq.policies import Policies
+from delayq.domain.nodes import NodeLine, read_nodes
+from delayq.domain.policies import Policies
 from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
 from delayq.store.commands import LAYOUT_VERSION, Found, QueueStats, plain

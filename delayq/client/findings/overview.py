@@ -10,8 +10,8 @@ import msgspec
 from delayq.client.findings import Facts, Finding, findings
 from delayq.client.looking.service import RouteState
 from delayq.client.looking.traffic import last_slots, slots_of, total_of
-from delayq.nodes import RECENT_STEP
-from delayq.policies import Pause
+from delayq.domain.nodes import RECENT_STEP
+from delayq.domain.policies import Pause
 from delayq.store.commands import COUNTERS
 from delayq.telemetry.histogram import Histogram
 

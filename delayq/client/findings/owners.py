@@ -9,9 +9,9 @@ import msgspec
 
 from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
-from delayq.nodes import LINE_AGE, SAME_NAME, NodeLine, era_of, owners_of
+from delayq.domain.nodes import LINE_AGE, SAME_NAME, NodeLine, era_of, owners_of
+from delayq.domain.words import counted
 from delayq.store.commands import QueueStats
-from delayq.words import counted
 
 __all__ = ["check_owners"]
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from delayq.base.times import format_instant
 from delayq.client.findings.check import INFO, WARN, Check
 from delayq.client.findings.facts import Facts
-from delayq.nodes import RouteLine
-from delayq.patterns import covered, covers, is_pattern, overlap
-from delayq.policies import Pause, Policy, may_be_lost, number_of
-from delayq.times import format_instant
-from delayq.words import counted
+from delayq.domain.nodes import RouteLine
+from delayq.domain.patterns import covered, covers, is_pattern, overlap
+from delayq.domain.policies import Pause, Policy, may_be_lost, number_of
+from delayq.domain.words import counted
 
 __all__ = ["check_pauses", "check_unused_policies", "check_versions"]
 

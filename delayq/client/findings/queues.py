@@ -7,9 +7,9 @@ from typing import Final
 
 from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
 from delayq.client.findings.facts import Facts
+from delayq.domain.words import counted
 from delayq.store.commands import LAYOUT_VERSION, QueueStats
 from delayq.store.keys import Layout, ParkedSet
-from delayq.words import counted
 
 __all__ = [
     "LATE",

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from delayq.base.times import format_instant
 from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
 from delayq.client.looking.traffic import late_of, slots_of, total_of
-from delayq.nodes import LATENESS, SAME_NAME
-from delayq.patterns import covered
-from delayq.times import format_instant
-from delayq.words import counted
+from delayq.domain.nodes import LATENESS, SAME_NAME
+from delayq.domain.patterns import covered
+from delayq.domain.words import counted
 
 __all__ = [
     "check_circuits",

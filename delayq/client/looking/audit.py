@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.audit import ACTIONS
 from delayq.client.looking.tokens import read_token, token_of
 from delayq.client.plan import Context, Plan
-from delayq.errors import InvalidMessage
-from delayq.message import MAX_DUE, Limits, check_id, check_key, given_instant
-from delayq.patterns import check_pattern, matches
+from delayq.domain.message import MAX_DUE, Limits, check_id, check_key, given_instant
+from delayq.domain.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import Audited, AuditedMessage
 from delayq.store.connect.exchange import all_good

@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.known_policies import indexes_topic
 from delayq.client.looking.messages import count
 from delayq.client.looking.search import check_filter, has_topic
 from delayq.client.looking.traffic import slots_of, was_busy
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.errors import InvalidMessage
-from delayq.message import MAX_DUE, State, tag_key, topic_key
-from delayq.nodes import RECENT_STEP, read_nodes
-from delayq.patterns import is_pattern
-from delayq.policies import Policies
+from delayq.domain.message import MAX_DUE, State, tag_key, topic_key
+from delayq.domain.nodes import RECENT_STEP, read_nodes
+from delayq.domain.patterns import is_pattern
+from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
 from delayq.store.connect.exchange import all_good

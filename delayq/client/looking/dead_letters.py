@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.looking.dead_groups import reason_class
 from delayq.client.plan import Context, Plan
-from delayq.errors import InvalidMessage
-from delayq.message import check_id
-from delayq.patterns import check_pattern, matches
+from delayq.domain.message import check_id
+from delayq.domain.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import Command, DeadLetter
 from delayq.store.connect.exchange import all_good

@@ -7,18 +7,18 @@ from typing import Final
 
 import msgspec
 
+from delayq.base.times import format_instant
 from delayq.client.known_routes import name_of_route
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.codec import CorruptRecord
-from delayq.message import State
-from delayq.nodes import NodeLine, RouteLine, owners_of, read_nodes
-from delayq.policies import Pause, Policies
+from delayq.domain.codec import CorruptRecord
+from delayq.domain.message import State
+from delayq.domain.nodes import NodeLine, RouteLine, owners_of, read_nodes
+from delayq.domain.policies import Pause, Policies
+from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
-from delayq.times import format_instant
-from delayq.words import counted
 
 __all__ = ["Explanation", "explain", "explain_parked", "held_by"]
 

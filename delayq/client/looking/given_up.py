@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.base.errors import StoreError
 from delayq.client.plan import Context, Plan, by_id
-from delayq.errors import StoreError
-from delayq.message import GROUP_PROPERTY, State
+from delayq.domain.message import GROUP_PROPERTY, State
 from delayq.store import commands
 from delayq.store.commands import MOVED, Command, Found
 from delayq.store.keys import QueueKeys, dead_id

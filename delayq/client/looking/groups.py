@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.base.errors import StoreError
 from delayq.client.plan import Context, Plan
-from delayq.errors import StoreError
-from delayq.patterns import check_pattern, compiled
+from delayq.domain.patterns import check_pattern, compiled
 from delayq.store import commands
 from delayq.store.commands import ForeignEntries, GroupLag, GroupRecord, OldestEntry
 from delayq.store.connect.exchange import all_good

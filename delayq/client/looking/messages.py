@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
+from delayq.base.errors import StoreError
 from delayq.client.looking.explain import explain_parked
 from delayq.client.looking.given_up import with_dead_letters
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
-from delayq.codec import CorruptRecord
-from delayq.errors import StoreError
-from delayq.message import MAX_DUE, State, check_id, check_key
+from delayq.domain.codec import CorruptRecord
+from delayq.domain.message import MAX_DUE, State, check_id, check_key
 from delayq.store import commands
 from delayq.store.commands import MOVED, Command, Found
 from delayq.store.connect.exchange import all_good

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.looking.explain import explain_parked
 from delayq.client.looking.tokens import read_token, token_of
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.errors import InvalidMessage
-from delayq.message import MAX_DUE, Limits, Message, State
-from delayq.patterns import check_pattern, matches
+from delayq.domain.message import MAX_DUE, Limits, Message, State
+from delayq.domain.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
 from delayq.store.connect.exchange import all_good

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.looking.messages import get
 from delayq.client.looking.search import (
     ENDED_STATES,
@@ -24,8 +25,7 @@ from delayq.client.looking.search import (
 )
 from delayq.client.looking.tokens import read_token, token_of
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.errors import InvalidMessage
-from delayq.message import check_key
+from delayq.domain.message import check_key
 from delayq.store import commands
 from delayq.store.commands import Filter, Found
 from delayq.store.connect.exchange import all_good

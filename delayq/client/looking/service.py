@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.nodes import NodeLine, read_nodes
+from delayq.domain.nodes import NodeLine, read_nodes
 from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.connect.exchange import all_good

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from delayq.errors import InvalidMessage
+from delayq.base.errors import InvalidMessage
 
 __all__ = ["read_token", "token_of"]
 

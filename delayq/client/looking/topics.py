@@ -12,10 +12,10 @@ import msgspec
 from delayq.client.known_routes import name_of_route
 from delayq.client.looking.counting import taken_now_or_before
 from delayq.client.plan import Context, Plan, every_queue
-from delayq.message import check_topic
-from delayq.nodes import LINE_AGE, NodeLine, read_nodes
-from delayq.patterns import check_pattern, compiled, is_pattern
-from delayq.policies import Bucket, Limit, Pause, Policies, Policy
+from delayq.domain.message import check_topic
+from delayq.domain.nodes import LINE_AGE, NodeLine, read_nodes
+from delayq.domain.patterns import check_pattern, compiled, is_pattern
+from delayq.domain.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.store import commands
 from delayq.store.commands import HELD_AT_ONCE, REST, Census
 from delayq.store.connect.exchange import all_good

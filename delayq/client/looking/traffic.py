@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
+from delayq.domain.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.telemetry.histogram import Histogram
 
 __all__ = ["last_slots", "late_of", "slots_of", "total_of", "was_busy"]

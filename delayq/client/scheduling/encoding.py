@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.known_routes import KnownRoutes
-from delayq.codec import due_head, encode
-from delayq.errors import InvalidMessage
-from delayq.message import Limits, Message, level_delay
+from delayq.domain.codec import due_head, encode
+from delayq.domain.message import Limits, Message, level_delay
 from delayq.store.keys import Layout, ids_ending, new_id, spread
 
 __all__ = ["AGAIN", "Encoded", "asked_due", "complete_id", "encode_all"]

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from delayq.base.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, TooManyPending
 from delayq.client.known_policies import Level, fitted, level_of
 from delayq.client.plan import CHUNK, Context, Plan, every_queue, find_places
 from delayq.client.scheduling.encoding import AGAIN, Encoded
-from delayq.codec import topic_of
-from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, TooManyPending
-from delayq.message import State, topic_key
-from delayq.policies import Policy
+from delayq.domain.codec import topic_of
+from delayq.domain.message import State, topic_key
+from delayq.domain.policies import Policy
 from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command, Kept, Retention
 from delayq.store.connect.exchange import all_good

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
+from delayq.base.clock import SystemClock
+from delayq.base.errors import Conflict, DelayqError, InvalidMessage, PastDue
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.looking.messages import look_by_complete_id
 from delayq.client.scheduling.encoding import asked_due, complete_id
 from delayq.client.scheduling.schedule import Scheduled
-from delayq.clock import SystemClock
-from delayq.codec import encode, record_length
 from delayq.config import Settings
-from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
-from delayq.message import Limits, Message, State, level_delay
+from delayq.domain.codec import encode, record_length
+from delayq.domain.message import Limits, Message, State, level_delay
 from delayq.spark.jobs.histogram import DueHistogram
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows.origin import place_of

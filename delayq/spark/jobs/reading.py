@@ -22,9 +22,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
+from delayq.base.errors import ConfigError
 from delayq.config import Settings
-from delayq.errors import ConfigError
 from delayq.spark.options import ReadOptions
 from delayq.spark.rows.records import COLUMNS, batch_of
 from delayq.spark.writing.retrying import Patience

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
+from delayq.base.errors import ConfigError, InvalidMessage
 from delayq.client.client import Client
 from delayq.client.scheduling.encoding import asked_due, complete_id
-from delayq.errors import ConfigError, InvalidMessage
-from delayq.message import Limits, Message
-from delayq.policies import Policies
+from delayq.domain.message import Limits, Message
+from delayq.domain.policies import Policies
 from delayq.spark.jobs.forecast import zone_of
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.rows import messages_of

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from delayq.base.clock import SystemClock
+from delayq.base.errors import DelayqError, StoreError
 from delayq.client.client import Client
-from delayq.clock import SystemClock
-from delayq.errors import DelayqError, StoreError
 from delayq.spark.source import DefaultSource
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.report import read_report

@@ -20,9 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet
 
+from delayq.base.errors import ConfigError
+from delayq.base.progress import Progress
 from delayq.config import Settings
-from delayq.errors import ConfigError
-from delayq.progress import Progress
 from delayq.spark.jobs.forecast import Forecast, digests, look
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows import csv_lines, json_lines

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delayq.base.errors import InvalidMessage
 from delayq.client.plan import CHUNK, Context
 from delayq.client.scheduling.schedule import Ready
-from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
-from delayq.errors import InvalidMessage
-from delayq.message import MAX_DUE, RUN_PROPERTY, Message
+from delayq.domain.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
+from delayq.domain.message import MAX_DUE, RUN_PROPERTY, Message
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.columns import RARE, field_names, is_bytes
 from delayq.spark.rows.ids import row_ids

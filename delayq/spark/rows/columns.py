@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from delayq.spark.rows import values
 from delayq.spark.rows.ids import hashable
 from delayq.spark.rows.json_values import Errors, is_list, is_text, without_json

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 
 __all__ = ["OPTIONS", "cells", "dialect", "is_blank", "names_of"]
 

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delayq.errors import InvalidMessage
+from delayq.base.errors import InvalidMessage
 
 __all__ = ["PER_SECOND", "Errors", "each_row", "is_list", "is_text", "json_values", "without_json"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from delayq.errors import DelayqError, InvalidMessage, PastDue
+from delayq.base.errors import DelayqError, InvalidMessage, PastDue
 
 if TYPE_CHECKING:
     import pyarrow as pa

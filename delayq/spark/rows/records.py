@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from delayq.client.scheduling.encoding import asked_due
-from delayq.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, due_head, encode
-from delayq.message import RUN_PROPERTY, Limits, Message
+from delayq.domain.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, due_head, encode
+from delayq.domain.message import RUN_PROPERTY, Limits, Message
 from delayq.store.commands import Found
 
 __all__ = ["COLUMNS", "batch_of", "same_message"]

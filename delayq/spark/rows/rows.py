@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.errors import InvalidMessage
-from delayq.message import RUN_PROPERTY, Message
+from delayq.base.errors import InvalidMessage
+from delayq.domain.message import RUN_PROPERTY, Message
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.columns import FIELDS, field_names, field_values
 from delayq.spark.rows.ids import row_ids

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows import csv_lines, json_lines
 from delayq.spark.rows.columns import DUES, FIELDS, check_columns, field_names

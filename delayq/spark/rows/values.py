@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.errors import InvalidMessage
+from delayq.base.errors import InvalidMessage
+from delayq.base.times import parse_duration, parse_instant
 from delayq.spark.rows.json_values import PER_SECOND, Errors, each_row, is_list, is_text, json_values
-from delayq.times import parse_duration, parse_instant
 
 __all__ = ["bodies", "dues", "durations", "identifiers", "keys", "properties", "texts", "wholes"]
 

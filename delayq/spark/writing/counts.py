@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 
-from delayq.words import counted
+from delayq.domain.words import counted
 
 __all__ = ["Counts"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from delayq import http
 from delayq.client.client import Client
 from delayq.config import Settings
-from delayq.routes import Routes
+from delayq.domain.routes import Routes
 
 __all__ = ["Handed"]
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet
 
-from delayq.errors import ConfigError, DelayqError
+from delayq.base.errors import ConfigError, DelayqError
 from delayq.spark.rows.origin import DETAIL, FILE, LINE, OWN, REASON, ROW, Rejects, fields_of
 from delayq.spark.writing.retrying import GivenUp
 

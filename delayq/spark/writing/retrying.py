@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from delayq.clock import Clock, pause
-from delayq.errors import DelayqError, StoreError, StoreFull, StoreUnavailable
+from delayq.base.clock import Clock, pause
+from delayq.base.errors import DelayqError, StoreError, StoreFull, StoreUnavailable
 
 __all__ = ["GivenUp", "Patience"]
 

@@ -9,10 +9,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from delayq import http
-from delayq.client.client import Client
-from delayq.client.scheduling.schedule import Scheduled, schedule_ready
-from delayq.clock import Clock
-from delayq.errors import (
+from delayq.base.clock import Clock
+from delayq.base.errors import (
     Conflict,
     DelayqError,
     InvalidMessage,
@@ -22,7 +20,9 @@ from delayq.errors import (
     StoreUnavailable,
     TooManyPending,
 )
-from delayq.message import Message, State
+from delayq.client.client import Client
+from delayq.client.scheduling.schedule import Scheduled, schedule_ready
+from delayq.domain.message import Message, State
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.column_encoder import plain_rows
 from delayq.spark.rows.records import same_message

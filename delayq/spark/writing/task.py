@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from delayq import http
+from delayq.base.clock import Clock, SystemClock, pause
+from delayq.base.errors import DelayqError, PastDue
 from delayq.client.client import Client
 from delayq.client.scheduling.schedule import Scheduled
-from delayq.clock import Clock, SystemClock, pause
-from delayq.errors import DelayqError, PastDue
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows.origin import place_of
 from delayq.spark.writing.counts import Counts

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from delayq.domain.words import shown
 from delayq.store.commands.command import Command, plain
-from delayq.words import shown
 
 __all__ = ["Audited", "AuditedMessage", "audited", "trim_audit"]
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.message import tag_key, topic_key
+from delayq.domain.message import tag_key, topic_key
+from delayq.domain.words import shown, stored
 from delayq.store.commands.command import Command, Now, by_name, plain
 from delayq.store.keys import QueueKeys
-from delayq.words import shown, stored
 
 __all__ = ["BUCKETS", "REST", "Census", "Slice", "Tally", "bucket_edges", "census", "census_slice", "keep_census"]
 

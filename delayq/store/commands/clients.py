@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from delayq.codec import Record
+from delayq.domain.codec import Record
+from delayq.domain.words import shown
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, allowed, words
 from delayq.store.commands.reading import read_reason, read_record
 from delayq.store.keys import QueueKeys
-from delayq.words import shown
 
 __all__ = [
     "After",

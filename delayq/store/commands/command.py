@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from delayq.words import shown
+from delayq.domain.words import shown
 
 __all__ = [
     "EVERY",

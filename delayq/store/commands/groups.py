@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from delayq.base.times import LATEST
 from delayq.store.commands.command import Command, Now, by_name, plain
 from delayq.store.commands.consumers import CONSUMER, FilterOfGroup
 from delayq.store.keys import AUDIT, GROUPS, MAKINGS, ConsumerKeys, queue_keys
-from delayq.times import LATEST
 
 __all__ = [
     "MOST_GROUPS",

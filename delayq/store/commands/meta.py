@@ -193,7 +193,7 @@ def forget_silent(cursor: str, silent: int, *, page: int = 100, now: Now = "") -
 
 
 def nodes() -> Command[dict[str, bytes]]:
-    """Read the nodes' reports as they were written; `delayq.nodes` parses them."""
+    """Read the nodes' reports as they were written; `delayq.domain.nodes` parses them."""
     return plain("HGETALL", NODES, read=by_name)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from delayq.message import RESERVED
+from delayq.domain.message import RESERVED
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import ParkedSet, QueueKeys
 

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.codec import CorruptRecord, Record
-from delayq.message import State
+from delayq.domain.codec import CorruptRecord, Record
+from delayq.domain.message import State
+from delayq.domain.words import shown
 from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import ParkedSet, QueueKeys
-from delayq.words import shown
 
 __all__ = [
     "COUNTERS",

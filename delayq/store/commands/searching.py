@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from delayq.message import State, given_instant
+from delayq.base.times import Instant
+from delayq.domain.message import State, given_instant
+from delayq.domain.words import stored
 from delayq.store.commands.command import Command, Now, plain
 from delayq.store.commands.reading import Found, found
 from delayq.store.keys import ParkedSet, QueueKeys
-from delayq.times import Instant
-from delayq.words import stored
 
 __all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page", "records"]
 

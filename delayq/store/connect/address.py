@@ -14,8 +14,8 @@ from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlsplit
 
 import msgspec
 
-from delayq.errors import ConfigError
-from delayq.urls import split_url
+from delayq.base.errors import ConfigError
+from delayq.base.urls import split_url
 
 __all__ = [
     "CLUSTER",

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.async_sentinel import ask, mode_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from delayq.clock import SystemClock
+from delayq.base.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, PrimaryLink, Routed, SlotMap, nobody

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import redis
 
-from delayq.errors import StoreError, StoreUnavailable
+from delayq.base.errors import StoreError, StoreUnavailable
 from delayq.store.commands import EVERY, Command, Replies, plain
 from delayq.store.connect.address import Node
 from delayq.store.connect.durability import Barrier, Durability

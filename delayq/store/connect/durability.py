@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.errors import NotDurable, StoreError
+from delayq.base.errors import NotDurable, StoreError
 from delayq.store.commands import Command, plain
 from delayq.store.connect.exchange import UNANSWERED, Exchange, promises
 from delayq.store.connect.server_state import ServerState

@@ -11,8 +11,8 @@ import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 
-from delayq.clock import SystemClock, is_frozen
-from delayq.interrupts import raise_if_interrupt
+from delayq.base.clock import SystemClock, is_frozen
+from delayq.base.interrupts import raise_if_interrupt
 from delayq.store.connect.address import transport
 from delayq.store.connect.server_state import (
     AS_FAULTS,

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import redis
 
-from delayq.errors import DelayqError, NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable, WrongRedis
-from delayq.interrupts import raise_if_interrupt
+from delayq.base.errors import DelayqError, NotDone, StoreError, StoreFull, StoreRefused, StoreUnavailable, WrongRedis
+from delayq.base.interrupts import raise_if_interrupt
 from delayq.store import scripts
 from delayq.store.commands import Command, plain
 from delayq.store.connect.server_state import SLOW, ServerState, WrongKind, WrongServer, late_by, packed

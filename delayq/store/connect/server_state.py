@@ -22,8 +22,8 @@ from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delayq.clock import Clock, SystemClock
-from delayq.interrupts import raise_if_interrupt
+from delayq.base.clock import Clock, SystemClock
+from delayq.base.interrupts import raise_if_interrupt
 from delayq.store.commands import Arg, Command, plain
 from delayq.store.connect.address import arguments, transport
 
@@ -178,7 +178,7 @@ class WrongServer(redis.exceptions.ReadOnlyError):
 def connection_options(url: str, timeout: float) -> dict[str, Any]:
     """The arguments for redis-py of a connection whose sends and replies take at most `timeout` seconds each.
 
-    Raises ValueError.
+    Making a connection may take half as long. Raises ValueError.
     """
     given = arguments(url)
     tcp: dict[str, Any] = {} if "path" in given else {"socket_keepalive": True}
@@ -186,7 +186,7 @@ def connection_options(url: str, timeout: float) -> dict[str, Any]:
         tcp["ssl_check_hostname"] = given.get("ssl_cert_reqs") != "none"
     named = {name: value for name, value in given.items() if "path" not in given or name not in ("host", "port")}
     return {
-        "socket_connect_timeout": min(timeout, 1.0),
+        "socket_connect_timeout": timeout / 2,
         **tcp,
         **named,
         "retry": Retry(NoBackoff(), 0),

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from delayq.errors import ConfigError, StoreError
+from delayq.base.errors import ConfigError, StoreError
 from delayq.store.commands import Command, Kept
 from delayq.store.connect import address
 from delayq.store.connect.cluster import Cluster, drop_idle

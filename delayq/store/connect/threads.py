@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import redis
 
-from delayq.clock import SystemClock
-from delayq.errors import StoreUnavailable
-from delayq.interrupts import raise_if_interrupt
-from delayq.socket_writes import write_until
+from delayq.base.clock import SystemClock
+from delayq.base.errors import StoreUnavailable
+from delayq.base.interrupts import raise_if_interrupt
+from delayq.base.socket_writes import write_until
 from delayq.store.connect.address import transport
 from delayq.store.connect.exchange import translate
 from delayq.store.connect.server_state import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from delayq.errors import MissingExtra
+from delayq.base.errors import MissingExtra
 
 try:
     from confluent_kafka import KafkaError, Message, Producer

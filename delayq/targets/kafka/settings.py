@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delayq.errors import ConfigError
-from delayq.routes import Route
-from delayq.secrets import revealed
+from delayq.base.errors import ConfigError
+from delayq.base.secrets import revealed
+from delayq.domain.routes import Route
 
 __all__ = ["OPTIONS", "KafkaSettings", "name_of", "template_of", "topic_refusal"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
-from delayq.clock import SystemClock
-from delayq.errors import ConfigError
-from delayq.message import TRACEPARENT
-from delayq.routes import Route
+from delayq.base.clock import SystemClock
+from delayq.base.errors import ConfigError
+from delayq.domain.message import TRACEPARENT
+from delayq.domain.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.kafka.producer import PURGE_SECONDS, BatchReport, Make, Producing
 from delayq.targets.kafka.settings import KafkaSettings, name_of, topic_refusal

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pika
 
-from delayq.urls import split_url
+from delayq.base.urls import split_url
 
 __all__ = ["parameters_of"]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.targets import Result
 
 __all__ = ["Batch", "Group", "Outgoing"]

@@ -17,8 +17,8 @@ import pika
 from pika.adapters.select_connection import IOLoop
 from pika.exceptions import AMQPError, StreamLostError
 
-from delayq.clock import Clock
-from delayq.socket_writes import RECORD
+from delayq.base.clock import Clock
+from delayq.base.socket_writes import RECORD
 from delayq.targets import Result
 from delayq.targets.rabbitmq.batch import Batch
 from delayq.targets.rabbitmq.errors import words_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delayq.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY
+from delayq.domain.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY
 
 __all__ = ["CARRIED", "OWN_PREFIX", "SHORT", "carried", "carried_out", "way_of"]
 

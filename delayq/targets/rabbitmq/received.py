@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pika
 
-from delayq.errors import InvalidMessage
+from delayq.base.errors import InvalidMessage
 
 __all__ = ["LAST_SECOND", "ReceivedProperties"]
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.clock import SystemClock
-from delayq.errors import ConfigError, MissingExtra
-from delayq.routes import Route, stray_braces
-from delayq.secrets import revealed
+from delayq.base.clock import SystemClock
+from delayq.base.errors import ConfigError, MissingExtra
+from delayq.base.secrets import revealed
+from delayq.domain.routes import Route, stray_braces
 from delayq.targets import Delivery, Result
 
 try:
@@ -20,12 +20,12 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra("a RabbitMQ target", "rabbitmq") from None
 
+from delayq.base.written import options_as
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
 from delayq.targets.rabbitmq.connection import BrokerConnection
 from delayq.targets.rabbitmq.frames import content_header, publish_method
 from delayq.targets.rabbitmq.passthrough import SHORT, carried, way_of
-from delayq.written import options_as
 
 __all__ = ["RabbitMQTarget"]
 

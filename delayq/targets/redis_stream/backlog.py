@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from delayq.errors import StoreError, StoreUnavailable
+from delayq.base.errors import StoreError, StoreUnavailable
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import CLOCK

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from delayq.clock import SystemClock
-from delayq.errors import ConfigError, NotDone, StoreError, StoreRefused, StoreUnavailable
-from delayq.routes import Route
+from delayq.base.clock import SystemClock
+from delayq.base.errors import ConfigError, NotDone, StoreError, StoreRefused, StoreUnavailable
+from delayq.base.urls import split_url
+from delayq.domain.routes import Route
 from delayq.store.commands import Command, advanced, plain, redis_now
 from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
-from delayq.urls import split_url
 
 __all__ = ["RedisStreamTarget", "is_local", "lies_here"]
 

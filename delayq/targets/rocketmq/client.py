@@ -17,7 +17,7 @@ import uuid
 from types import ModuleType
 from typing import Final
 
-from delayq.errors import MissingExtra
+from delayq.base.errors import MissingExtra
 
 _LOG: Final = "rocketmq.v5.log"
 _LOGGER: Final = "rocketmq-python-client"

@@ -6,7 +6,7 @@ import json
 import socket
 from typing import Any
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq.client import Encoding, Message, MessageIds, MessageType
 from delayq.targets.rocketmq.proxy import TopicRoute

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.clock import Clock
-from delayq.remembered import Remembered
+from delayq.base.clock import Clock
+from delayq.base.remembered import Remembered
 from delayq.targets import OK, Result
 from delayq.targets.rocketmq.client import (
     AddressScheme,

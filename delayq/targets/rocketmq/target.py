@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.clock import SystemClock
-from delayq.errors import ConfigError
-from delayq.routes import Route, stray_braces
-from delayq.secrets import revealed
+from delayq.base.clock import SystemClock
+from delayq.base.errors import ConfigError
+from delayq.base.secrets import revealed
+from delayq.base.urls import split_url
+from delayq.base.written import options_as
+from delayq.domain.routes import Route, stray_braces
 from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq.client import ClientConfiguration, Credentials, SendMessageRequest, grpc
 from delayq.targets.rocketmq.message import Messages
 from delayq.targets.rocketmq.proxy import Call, Proxies, TopicRoute
 from delayq.targets.rocketmq.rules import topic_of
 from delayq.targets.rocketmq.verdicts import ACCEPTABLE
-from delayq.urls import split_url
-from delayq.written import options_as
 
 __all__ = ["Options", "RocketMQTarget"]
 

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from delayq.clock import Clock
-from delayq.errors import MissingExtra
-from delayq.socket_writes import write_until
+from delayq.base.clock import Clock
+from delayq.base.errors import MissingExtra
+from delayq.base.socket_writes import write_until
 from delayq.targets.webhook.egress import Endpoint, ResolvedAddress
 
 try:

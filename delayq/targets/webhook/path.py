@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from delayq.routes import stray_braces
+from delayq.domain.routes import stray_braces
 
 __all__ = ["check_topic_in", "filled", "refusal"]
 

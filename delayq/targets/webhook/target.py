@@ -17,17 +17,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from delayq.clock import Clock, SystemClock
-from delayq.errors import ConfigError
-from delayq.message import TRACEPARENT
-from delayq.routes import Route
-from delayq.secrets import revealed
+from delayq.base.clock import Clock, SystemClock
+from delayq.base.errors import ConfigError
+from delayq.base.secrets import revealed
+from delayq.base.times import format_instant
+from delayq.base.written import options_as
+from delayq.domain.message import TRACEPARENT
+from delayq.domain.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.webhook.connections import FAILURES, Connection, Connections
 from delayq.targets.webhook.egress import Egress, Refused, endpoint_of, literal
 from delayq.targets.webhook.path import check_topic_in, filled, refusal
-from delayq.times import format_instant
-from delayq.written import options_as
 
 # Imported after `connections`, which names the missing extra.
 import httpcore2  # isort: skip

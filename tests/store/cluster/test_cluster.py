@@ -9,20 +9,20 @@ from contextlib import closing
 import pytest
 
 from delayq import AsyncClient, Client, ConfigError, Filter, Message, NotDurable, Settings, StoreError, StoreUnavailable
+from delayq.base.clock import SystemClock
+from delayq.base.errors import WrongRedis
 from delayq.cli.commands.tail import tail
 from delayq.cli.options import BadUse
 from delayq.client.audit import By, entry_of
 from delayq.client.changing.messages import Cancelled
 from delayq.client.looking.counting import Counted
 from delayq.client.scheduling.schedule import Scheduled
-from delayq.clock import SystemClock
-from delayq.codec import encode
 from delayq.doctor import examine
+from delayq.domain.codec import encode
+from delayq.domain.message import Limits
+from delayq.domain.policies import Policy
+from delayq.domain.routes import Route, Routes
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import WrongRedis
-from delayq.message import Limits
-from delayq.policies import Policy
-from delayq.routes import Route, Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Change, Known, Retention
 from delayq.store.connect.async_arrivals import AsyncArrivals, newest

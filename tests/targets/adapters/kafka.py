@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from delayq.domain.routes import Route
 from delayq.received import read_kafka
-from delayq.routes import Route
 from testbed.kafka import Kafka
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 

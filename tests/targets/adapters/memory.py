@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from delayq.routes import Route
+from delayq.domain.routes import Route
 from delayq.testing import Delivered, MemoryTarget, register_memory_target
 from tests.support.timeouts import PATIENCE
 from tests.targets.adapters import Seen

@@ -6,8 +6,8 @@ from typing import Any
 
 import pika
 
+from delayq.domain.routes import Route
 from delayq.received import read_rabbitmq
-from delayq.routes import Route
 from delayq.targets.rabbitmq.passthrough import HANDED_BACK
 from testbed.rabbitmq import RabbitMQ
 from tests.support.waiting import eventually

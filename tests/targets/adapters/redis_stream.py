@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from delayq.domain.routes import Route
 from delayq.embedded.processes import LOCALHOST
 from delayq.received import read_stream
-from delayq.routes import Route
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from delayq.domain.routes import Route
 from delayq.received import read_rocketmq
-from delayq.routes import Route
 from delayq.targets.rocketmq.rules import RESERVED
 from testbed.rocketmq import RocketMQ
 from tests.support.timeouts import SEND_TIMEOUT

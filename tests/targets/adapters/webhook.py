@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from delayq.routes import Route
-from delayq.times import parse_instant
+from delayq.base.times import parse_instant
+from delayq.domain.routes import Route
 from delayq.webhooks import read_webhook
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.waiting import eventually

@@ -11,9 +11,9 @@ from itertools import islice
 
 import structlog
 
+from delayq.base.errors import StoreError, StoreUnavailable
 from delayq.care.accounts import GONE, Accounts
 from delayq.client.findings.facts import MOST_HELD
-from delayq.errors import StoreError, StoreUnavailable
 from delayq.store import checks, commands
 from delayq.store.checks import Disk
 from delayq.store.commands import QueueStats

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from delayq.clock import AdvancedClock, Clock, SystemClock
+from delayq.base.clock import AdvancedClock, Clock, SystemClock
+from delayq.base.errors import StoreError, WrongRedis
 from delayq.config import Settings
-from delayq.errors import StoreError, WrongRedis
 from delayq.store import commands
 from delayq.store.connect.store import Store
 

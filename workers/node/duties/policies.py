@@ -11,10 +11,10 @@ from typing import Final
 
 import structlog
 
-from delayq.errors import StoreError
-from delayq.patterns import compiled, overlap
-from delayq.policies import Limit, Policies, may_be_lost, number_of
-from delayq.routes import Routes
+from delayq.base.errors import StoreError
+from delayq.domain.patterns import compiled, overlap
+from delayq.domain.policies import Limit, Policies, may_be_lost, number_of
+from delayq.domain.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import HELD_AT_ONCE, Change
 from delayq.store.connect.store import Store

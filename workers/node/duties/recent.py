@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from delayq.clock import Clock
-from delayq.nodes import LATELY, RECENT_SLOTS, RECENT_STEP, Lately, Recent
+from delayq.base.clock import Clock
+from delayq.domain.nodes import LATELY, RECENT_SLOTS, RECENT_STEP, Lately, Recent
 from delayq.telemetry.histogram import Histogram
 
 __all__ = ["RecentCounters", "RecentLateness"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import structlog
 
 from coordinator import REDIS_AWAY
-from delayq.clock import AdvancedClock, Clock
-from delayq.errors import StoreError
+from delayq.base.clock import AdvancedClock, Clock
+from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import Glance
 from delayq.store.connect.store import Store

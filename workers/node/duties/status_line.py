@@ -10,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
+from delayq.base.errors import StoreError
 from delayq.config import Settings
-from delayq.errors import StoreError
-from delayq.nodes import LINE_AGE, LONGEST_REASON, SAME_NAME, FailedSend, OpenCircuit, RouteLine
-from delayq.routes import Route, Routes
+from delayq.domain.nodes import LINE_AGE, LONGEST_REASON, SAME_NAME, FailedSend, OpenCircuit, RouteLine
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.targets.redis_stream.target import is_local, lies_here

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from coordinator import CoordinatorError
-from delayq.clock import Clock
-from delayq.errors import StoreError, StoreUnavailable
+from delayq.base.clock import Clock
+from delayq.base.errors import StoreError, StoreUnavailable
 
 __all__ = ["Timer", "run_timers"]
 

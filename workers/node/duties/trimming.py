@@ -15,11 +15,11 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from delayq.errors import StoreError, StoreFull, StoreUnavailable
-from delayq.patterns import is_pattern
-from delayq.policies import Policy
-from delayq.remembered import Remembered
-from delayq.routes import Route, Routes
+from delayq.base.errors import StoreError, StoreFull, StoreUnavailable
+from delayq.base.remembered import Remembered
+from delayq.domain.patterns import is_pattern
+from delayq.domain.policies import Policy
+from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command, Trimmed
 from delayq.store.connect.store import Store

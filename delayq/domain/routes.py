@@ -16,12 +16,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from delayq.errors import ConfigError, InvalidMessage, MissingExtra
-from delayq.message import MOST, MOST_ATTEMPTS, MOST_NUMBER, Message, check_topic
-from delayq.patterns import check_pattern, compiled, covered
-from delayq.remembered import Remembered
-from delayq.urls import split_url
-from delayq.written import BYTE_ORDER_MARK, converted, kind_of, parsed
+from delayq.base.errors import ConfigError, InvalidMessage, MissingExtra
+from delayq.base.remembered import Remembered
+from delayq.base.urls import split_url
+from delayq.base.written import BYTE_ORDER_MARK, converted, kind_of, parsed
+from delayq.domain.message import MOST, MOST_ATTEMPTS, MOST_NUMBER, Message, check_topic
+from delayq.domain.patterns import check_pattern, compiled, covered
 
 __all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check", "stray_braces"]
 

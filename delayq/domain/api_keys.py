@@ -17,10 +17,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from delayq.errors import ConfigError, InvalidMessage, MissingExtra
-from delayq.message import MOST
-from delayq.patterns import check_pattern
-from delayq.written import NotWritten, Twice, converted, kind_of, parsed
+from delayq.base.errors import ConfigError, InvalidMessage, MissingExtra
+from delayq.base.written import NotWritten, Twice, converted, kind_of, parsed
+from delayq.domain.message import MOST
+from delayq.domain.patterns import check_pattern
 
 __all__ = ["SCOPES", "ApiKey", "Scope", "hash_of", "id_of", "load_keys", "make_key", "parse_keys", "write_keys"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Self, TextIO
 
-from delayq.clock import Clock, SystemClock
+from delayq.base.clock import Clock, SystemClock
 
 __all__ = ["Progress"]
 

@@ -34,10 +34,10 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq import json_text
-from delayq.errors import InvalidMessage
-from delayq.interrupts import raise_if_interrupt
-from delayq.message import RESERVED, TRACEPARENT, Limits, Message, check_topic
+from delayq.base import json_text
+from delayq.base.errors import InvalidMessage
+from delayq.base.interrupts import raise_if_interrupt
+from delayq.domain.message import RESERVED, TRACEPARENT, Limits, Message, check_topic
 
 __all__ = [
     "DUE_HEAD_LENGTH",

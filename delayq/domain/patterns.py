@@ -12,7 +12,7 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Final
 
-from delayq.errors import InvalidMessage
+from delayq.base.errors import InvalidMessage
 
 __all__ = ["check_pattern", "compiled", "covered", "covers", "is_pattern", "matches", "overlap"]
 

@@ -32,8 +32,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from delayq.errors import InvalidMessage
-from delayq.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
+from delayq.base.errors import InvalidMessage
+from delayq.base.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
 
 __all__ = [
     "DELAY_LEVELS", "GROUP_PROPERTY", "HAND_BACKS_PROPERTY", "MOST", "MOST_ATTEMPTS", "MOST_NUMBER", "ORIGIN_PROPERTY",

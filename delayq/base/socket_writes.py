@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import Final
 
-from delayq.clock import Clock
+from delayq.base.clock import Clock
 
 __all__ = ["RECORD", "write_until"]
 

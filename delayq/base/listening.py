@@ -7,7 +7,7 @@ import errno
 import socket
 from typing import Any, Final
 
-from delayq.errors import ConfigError
+from delayq.base.errors import ConfigError
 
 __all__ = ["ANY", "listen", "shown"]
 

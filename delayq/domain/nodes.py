@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from delayq.message import MAX_DUE
-from delayq.patterns import compiled
+from delayq.domain.message import MAX_DUE
+from delayq.domain.patterns import compiled
 
 __all__ = [
     "LATELY",

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 import msgspec
 
-from delayq.errors import InvalidMessage
-from delayq.message import MOST, Limits, bounds_of, given_duration
-from delayq.patterns import check_pattern, compiled, covers, overlap
-from delayq.remembered import Remembered
-from delayq.times import Duration, check_unix_ms
+from delayq.base.errors import InvalidMessage
+from delayq.base.remembered import Remembered
+from delayq.base.times import Duration, check_unix_ms
+from delayq.domain.message import MOST, Limits, bounds_of, given_duration
+from delayq.domain.patterns import check_pattern, compiled, covers, overlap
 
 __all__ = [
     "NO_POLICIES",

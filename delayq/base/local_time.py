@@ -11,8 +11,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from delayq.terminal import TwoForms
-from delayq.times import parse_instant
+from delayq.base.terminal import TwoForms
+from delayq.base.times import parse_instant
 
 __all__ = ["in_sentence", "local", "shown", "unknown_zone"]
 

@@ -1,0 +1,1 @@
+"""The tools that every other package uses: errors, clocks, times, URLs, the terminal, signals."""
