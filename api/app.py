@@ -29,9 +29,6 @@ from delayq import Settings
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Application", "create_app"]
-
-
 #: Paths that are polled often and make no spans.
 PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
 

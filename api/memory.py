@@ -9,8 +9,6 @@ from __future__ import annotations
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final
 
-__all__ = ["LARGE", "RESERVE", "need_room"]
-
 #: Bodies of at least this many bytes are checked. The check takes a few microseconds.
 LARGE: Final = 16_384
 #: Bytes that bodies must leave free for the requests in progress.

@@ -11,8 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["Metrics"]
-
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 FLUSH: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 

@@ -17,8 +17,6 @@ from delayq.store.connect.async_arrivals import AsyncArrivals, newest
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.keys import ConsumerKeys, slot_tag
 
-__all__ = ["Place", "Receivers"]
-
 #: ms that one command waits. The streams of a first caller are only in the next command.
 SLICE: Final = 100
 #: Seconds between two calls of a group that receive without a new entry. Another process may have leased messages to a

@@ -23,8 +23,6 @@ from api.wire.problems import Problem
 from delayq import Settings
 from delayq.base.listening import listen, shown
 
-__all__ = ["Server", "make_server"]
-
 HEAD_BYTES: Final = 32 * 1024
 HEAD_SECONDS: Final = 10.0
 #: A little longer than the reader of a body waits, so that an answer is sent first.

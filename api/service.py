@@ -29,8 +29,6 @@ from delayq.store.commands import LAYOUT_VERSION
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Handle", "Once", "Operation", "Operations", "Readiness", "Service", "Shared"]
-
 #: Searches at the same time.
 SEARCHES: Final = 2
 #: The shortest interval between two checks of the accounts, in ms, however many callers there are.

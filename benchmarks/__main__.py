@@ -40,8 +40,6 @@ from delayq.store import checks
 from delayq.store.connect.store import Store
 from testbed.errors import ServerMissing
 
-__all__ = ["main"]
-
 #: The benchmarks that accept `--redis-url`.
 ANYWHERE: Final = ("schedule", "http", "drain", "lateness")
 DEFAULT_JSON: Final = report.ROOT / "build" / "benchmarks.json"

@@ -33,8 +33,6 @@ from benchmarks.slots import (
     rates,
 )
 
-__all__ = ["KINDS", "beside", "changes", "figures_beside"]
-
 SECONDS = 3_600.0
 #: Goals of a change that is to cost nothing: for the cost of a message, and for the rate of a backlog.
 COST: Final = 1.02

@@ -21,25 +21,6 @@ from benchmarks import BenchmarkError
 from benchmarks.results import Pair
 from delayq.base.progress import Progress
 
-__all__ = [
-    "CpuMeter",
-    "RssMeter",
-    "Scale",
-    "StealMeter",
-    "in_pairs",
-    "in_turns",
-    "measuring",
-    "now",
-    "pairs_of",
-    "progress",
-    "rss",
-    "sure",
-    "switches",
-    "wait_for",
-    "warn_if_busy",
-    "warn_if_full",
-]
-
 #: Enough pairs were measured if the standard error of their ratios is at most this share of the median.
 SURE: Final = 0.02
 #: Bytes of disk space that servers may need.

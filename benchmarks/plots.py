@@ -13,8 +13,6 @@ from matplotlib.figure import Figure as Canvas
 
 from benchmarks.results import Figure, Result, number
 
-__all__ = ["draw"]
-
 REACHED: Final = "#2a7f62"
 MISSED: Final = "#c4572e"
 NO_GOAL: Final = "#7c8793"

@@ -10,11 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = [
-    "ALONE", "CHANGED", "LEFT_OUT", "NAMES", "NOTES", "ROOT", "SECONDS", "STOLEN", "Environment", "Figure", "Pair", "Result",
-    "commit", "load", "medians", "number", "paired", "percentile", "save", "single", "text_of",
-]  # fmt: skip
-
 #: The benchmarks in the order in which `all` runs them, and about how many seconds each takes in full on two quiet cores.
 SECONDS: Final = {
     "schedule": 80, "http": 280, "drain": 200, "steady": 310, "lateness": 410, "growth": 220, "client": 20, "footprint": 160,

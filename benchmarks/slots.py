@@ -25,22 +25,6 @@ from benchmarks.results import ROOT, Figure, Pair, paired
 from benchmarks.running.processes import Handshake, program
 from delayq.domain.policies import Policy
 
-__all__ = [
-    "BACKLOG",
-    "KEYED_BACKLOG",
-    "KEYED_NULL_BACKLOG",
-    "NULL_BACKLOG",
-    "Kind",
-    "Measured",
-    "Side",
-    "compared",
-    "costs",
-    "in_slots",
-    "rate",
-    "rates",
-    "starts_of",
-]
-
 #: For each slot, the cost of a message, and messages/s.
 Measured = list[dict[str, float]]
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from delayq.config import Settings
     from delayq.store.connect.store import Store
 
-__all__ = ["main", "watch"]
-
 #: ms until the next look if ZooKeeper reports no change.
 REREAD: Final = 2_000
 

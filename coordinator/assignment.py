@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-__all__ = ["preferred"]
-
 _NOBODY: Mapping[int, str] = MappingProxyType({})
 
 

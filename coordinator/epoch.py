@@ -6,8 +6,6 @@ import secrets
 
 import msgspec
 
-__all__ = ["Claim", "draw_owner", "epoch_text", "next_epoch"]
-
 _OWNERS = 10**10
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from delayq.base.errors import DelayqError
 
-__all__ = ["CoordinatorError", "CoordinatorRefused"]
-
 
 class CoordinatorError(DelayqError):
     """The coordinator cannot be reached now. All owners stay, and it is safe to repeat the call."""

@@ -10,8 +10,6 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 
-__all__ = ["LocalCoordinator"]
-
 #: ms until this node claims a queue back from the node that took it over.
 HOLD = 15_000
 ATTEMPTS = 5

@@ -14,8 +14,6 @@ from delayq.base.terminal import Output, visible
 from delayq.domain.nodes import ranges
 from delayq.domain.words import counted
 
-__all__ = ["Printer"]
-
 
 class Printer:
     """Writes to standard output without a buffer. Tables on a terminal have names of columns."""

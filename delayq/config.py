@@ -21,8 +21,6 @@ from delayq.base.times import parse_duration
 from delayq.domain.message import DELAY_LEVELS, MOST_ATTEMPTS, MOST_NUMBER, Limits
 from delayq.domain.routes import Routes, load_routes
 
-__all__ = ["OTHERS", "PREFIX", "SETTINGS", "Setting", "Settings", "load_settings", "variable"]
-
 PREFIX: Final = "DELAYQ_"
 #: Prefixes of variables that are not settings of a process: variables of docker-compose.yml, and of ./dev for jars.
 OTHERS: Final = frozenset(

@@ -8,8 +8,6 @@ import urllib.error
 import urllib.request
 from typing import Any, NamedTuple
 
-__all__ = ["FAILURES", "Call", "get_status", "send"]
-
 #: The errors of a call. A refusal is one of them: urllib.error.HTTPError is an OSError.
 FAILURES = (OSError, http.client.HTTPException)
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["FILE", "image", "main", "needed", "pins", "python", "requirements", "with_extras"]
-
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "deploy" / "constraints.txt"
 HEAD = """\

@@ -16,8 +16,6 @@ from typing import Any, Final
 from devtools.calls import FAILURES, Call, send
 from devtools.screen import Screen
 
-__all__ = ["MOST_A_SECOND", "MOST_MESSAGES", "Shop", "live"]
-
 SEED: Final = 18
 #: Messages that are scheduled per second, besides those for later; and the total.
 MOST_A_SECOND: Final = 50

@@ -10,8 +10,6 @@ from typing import Any, Final, Self
 
 from delayq.embedded.processes import LOCALHOST
 
-__all__ = ["Endpoint"]
-
 #: The bank is closed at the beginning of each such period.
 PERIOD_SECONDS: Final = 200
 CLOSED_SECONDS: Final = 60

@@ -20,8 +20,6 @@ from workers.queue.topics import Topics
 from workers.sending.message import InFlightMessage
 from workers.telemetry.metrics import Metrics as WorkerMetrics
 
-__all__ = ["Metric", "exported"]
-
 _SUFFIXES: Final = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
 
 

@@ -13,8 +13,6 @@ from typing import Final
 from devtools.checks.generated import differences
 from testbed.errors import ServerMissing
 
-__all__ = ["complaints", "generate"]
-
 _FOLDER: Final = Path(__file__).resolve().parent.parent / "clients" / "go"
 PAGE: Final = _FOLDER / "types.gen.go"
 

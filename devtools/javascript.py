@@ -8,8 +8,6 @@ from typing import Final
 
 from testbed import folders
 
-__all__ = ["CONSOLE", "wrong_types"]
-
 CONSOLE: Final = Path(__file__).resolve().parent.parent / "api" / "console"
 _STRICT: Final = (
     "--noEmit", "--allowJs", "--checkJs", "--strict", "--noUnusedLocals", "--noImplicitReturns", "--target", "es2022",

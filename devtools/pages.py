@@ -19,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["DOCS", "PAGES", "ROOT", "Block", "Row", "at", "blocks_of", "names_in", "read", "rows_after", "tree"]
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
 PAGES: Final = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

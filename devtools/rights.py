@@ -9,8 +9,6 @@ from typing import Final
 
 from delayq.store.rights import CLIENT, CONDITIONAL, CONSUMER, PROCESSES, acl_line
 
-__all__ = ["PAGE", "page", "table"]
-
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
 BEGIN: Final = "<!-- rights: ./dev check --fix writes them -->\n"
 END: Final = "<!-- end of rights -->\n"

@@ -18,8 +18,6 @@ from delayq.base.progress import Progress
 from delayq.base.terminal import visible
 from devtools.sentences import sentence
 
-__all__ = ["Screen"]
-
 OWN: Final = "dev"
 NAME_WIDTH: Final = len("ZooKeeper")
 STYLES: Final = {"debug": "dim", "info": "", "warning": "yellow", "error": "red", "critical": "bold red"}

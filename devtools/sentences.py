@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["SENTENCES", "sentence"]
-
 #: The sentence of each event, with its fields in braces.
 #: The subject is the part of delayq that logs the event. If the event has a queue
 #: or a route, that precedes the sentence.

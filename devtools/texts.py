@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Text", "files_of"]
-
 #: Stands for a value that is filled in later, as code.
 FILLED: Final = "`x`"
 #: A string is prose from so many plain words on: less is a name, a label or a part of a query.

@@ -18,8 +18,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["SOURCES", "made_from", "outdated", "replaced", "threaded", "write"]
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 #: From these modules those are made that have the name which the words give.
 SOURCES: Final = (

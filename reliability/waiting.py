@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-__all__ = ["PATIENCE", "GaveUp", "join", "wait_until"]
-
 #: Seconds that anything may take that happens in a second or two on a quiet machine.
 PATIENCE: Final = 300.0
 _STEP: Final = 0.02

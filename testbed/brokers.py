@@ -20,8 +20,6 @@ import msgspec
 from testbed import jars
 from testbed.process import staying
 
-__all__ = ["CLASSES", "Broker", "Brokers", "Note", "known", "prepare"]
-
 #: The class of each module of this package that is a broker.
 CLASSES: Final = {"kafka": "Kafka", "rocketmq": "RocketMQ", "rabbitmq": "RabbitMQ"}
 STOP_SECONDS: Final = 30.0

@@ -11,8 +11,6 @@ from playwright.sync_api import Browser, sync_playwright
 
 from testbed.errors import ServerMissing
 
-__all__ = ["REBOUND", "find", "running"]
-
 #: Its names on different systems; the first that exists counts.
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: A name that is not this machine's own and leads to it all the same.

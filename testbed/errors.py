@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from delayq.base.errors import DelayqError
 
-__all__ = ["ServerError", "ServerMissing"]
-
 
 class ServerMissing(DelayqError):
     """This machine has no such server; the message explains how to get it."""

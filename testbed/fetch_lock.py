@@ -10,8 +10,6 @@ from typing import IO
 
 from delayq.base.progress import Progress
 
-__all__ = ["fetching", "wait_for_fetch"]
-
 
 @contextmanager
 def fetching(folder: Path, name: str) -> Iterator[None]:

@@ -20,8 +20,6 @@ from testbed import jars, tools
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import fetching, wait_for_fetch
 
-__all__ = ["FOLDERS", "fetch", "find", "go_environment"]
-
 _ROOT: Final = Path(__file__).resolve().parent.parent
 #: The folders with the pins, by the program's name.
 FOLDERS: Final = {

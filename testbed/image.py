@@ -26,8 +26,6 @@ from typing import Any, Final
 from delayq.base.progress import Progress
 from testbed import jars, steps
 
-__all__ = ["BASE", "CannotBuild", "build", "config_of", "make_base", "mounted", "why_not"]
-
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = {"buildah": "buildah", "mmdebstrap": "mmdebstrap", "unshare": "util-linux", "setpriv": "util-linux"}
 SUITE: Final = "bookworm"

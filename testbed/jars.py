@@ -19,8 +19,6 @@ from delayq.base.progress import Progress
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import fetching, wait_for_fetch
 
-__all__ = ["SHORT_LIVED", "cache", "fetch", "find_java", "missing", "read_pins"]
-
 CENTRAL: Final = "https://repo1.maven.org/maven2"
 _SECONDS: Final = 120.0
 _AT_ONCE: Final = 8

@@ -16,8 +16,6 @@ from testbed.errors import ServerError, ServerMissing
 from testbed.jars import cache, find_java, missing
 from testbed.process import Server, ServerProcess
 
-__all__ = ["PASSWORD", "USER", "Kafka", "available"]
-
 NAME: Final = "kafka"
 #: The user of the second listener (SASL/PLAIN). Access lists exist for this user alone.
 USER: Final = "shop"

@@ -17,8 +17,6 @@ from typing import Final
 from delayq.embedded.processes import LOCALHOST
 from testbed.errors import ServerError
 
-__all__ = ["CLASSES", "replaced", "write"]
-
 #: The address that all of them derive from a port, and its replacement.
 _ANYWHERE: Final = "java/net/InetSocketAddress"
 _HERE: Final = "delayq/Loopback"

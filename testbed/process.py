@@ -16,8 +16,6 @@ from typing import Self
 from delayq.embedded.processes import await_end, die_with_parent
 from testbed.errors import ServerError
 
-__all__ = ["Server", "ServerProcess", "stand_still", "standing_still", "staying"]
-
 STOP_SECONDS = 30.0
 PAUSE_SECONDS = 30.0
 #: The processes that this process has started to stay, in that order.

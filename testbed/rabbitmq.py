@@ -13,8 +13,6 @@ from delayq.embedded.processes import LOCALHOST, free_port, port_is_free
 from testbed.errors import ServerError, ServerMissing
 from testbed.process import Server, ServerProcess
 
-__all__ = ["RabbitMQ", "available"]
-
 #: The same for each broker: it is known only to its own epmd, and the data lie under this name.
 NODE = "delayq@localhost"
 START_SECONDS = 300.0

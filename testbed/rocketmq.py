@@ -17,18 +17,6 @@ from testbed.errors import ServerError, ServerMissing
 from testbed.process import Server, ServerProcess
 from testbed.rocketmq_remoting import ask
 
-__all__ = [
-    "BROKER_JAVA",
-    "GROUP",
-    "NAMES_JAVA",
-    "Ports",
-    "RocketMQ",
-    "available",
-    "configure_broker",
-    "configure_names",
-    "java",
-]
-
 NAME: Final = "rocketmq"
 GROUP: Final = "delayq"  # of `./dev brokers up`; consumers of one that there is not are refused
 START_SECONDS: Final = 300.0

@@ -11,8 +11,6 @@ from typing import Any, Final, NamedTuple
 from delayq.embedded.processes import LOCALHOST
 from testbed.errors import ServerError
 
-__all__ = ["Answer", "ask", "exchange"]
-
 _SECONDS: Final = 10.0
 _JSON: Final = 0
 _SUCCESS: Final = 0

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from delayq.base.progress import Progress
 
-__all__ = ["Ran", "run"]
-
 
 class Ran(NamedTuple):
     """The exit status of a program, and what it printed to both of its outputs; `late` if it was killed after its time."""

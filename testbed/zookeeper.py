@@ -21,8 +21,6 @@ from testbed.jars import cache, fetch, find_java
 from testbed.process import Server, ServerProcess
 from testbed.zookeeper_guard import Guard
 
-__all__ = ["ZooKeeperServer", "available", "find_jars", "obtain"]
-
 START_SECONDS = 300.0  # on a busy machine a JVM takes a minute to start
 # A tick bounds how exactly sessions expire. The log file is not made 64 MB long in advance.
 _FIXED = {

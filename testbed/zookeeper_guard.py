@@ -10,8 +10,6 @@ from delayq.embedded.processes import LOCALHOST
 from testbed.errors import ServerMissing
 from testbed.jars import cache
 
-__all__ = ["Guard"]
-
 _LOGIN = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
 

@@ -11,8 +11,6 @@ from delayq.base.stop_signals import Stopped, stop_signals
 if TYPE_CHECKING:
     from delayq.config import Settings
 
-__all__ = ["main"]
-
 #: New objects after which Python looks for cycles: about as many as full windows have.
 COLLECT_EVERY: Final = 100_000
 #: s between two looks whether a signal came.

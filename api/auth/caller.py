@@ -18,8 +18,6 @@ from delayq.domain.patterns import check_pattern, compiled, covers, is_pattern
 from delayq.store.commands import Found
 from delayq.store.keys import Layout, ids_ending, new_id
 
-__all__ = ["ANYBODY", "Caller"]
-
 _ALL: Final = frozenset(SCOPES)
 _NONE: Final[frozenset[str]] = frozenset()
 #: Topics come from outside, so the number of remembered topics is bounded.

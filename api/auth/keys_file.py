@@ -28,8 +28,6 @@ from delayq.base.clock import Clock, SystemClock
 from delayq.base.remembered import Remembered
 from delayq.domain.api_keys import ApiKey, hash_of, id_of, load_keys
 
-__all__ = ["Door", "names_loopback", "refuse_open_door"]
-
 #: The file is checked at this interval, in seconds.
 LOOK_EVERY: Final = 1.0
 #: Number of remembered headers with valid keys, by digest. A key may be written with more or less space.

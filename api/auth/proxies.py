@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from delayq.base.networks import Address, address_of, parse_networks
 
-__all__ = ["TrustedProxies"]
-
 #: An address, or an address of IPv6 in brackets; a port may follow either.
 _ENTRY: Final = re.compile(r"\[([^\[\]]+)\](?::\d{1,5})?|([^:]+)(?::\d{1,5})?", re.ASCII)
 

@@ -17,8 +17,6 @@ from api.wire.problems import RETRY_AFTER, Problem
 from delayq.base.clock import Clock
 from delayq.domain.message import from_key
 
-__all__ = ["Quotas"]
-
 #: ms between two counts for a name.
 COUNT_EVERY: Final = 1_000
 

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Attempts", "Bucket"]
-
 
 class Bucket:
     """A token bucket: `rate` tokens per second, at most `burst` at once.

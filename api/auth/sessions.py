@@ -19,8 +19,6 @@ from msgspec.structs import replace
 from api.auth.caller import Caller
 from api.wire.problems import CHALLENGE, WRONG, Problem
 
-__all__ = ["COOKIE", "LASTS", "Cookie", "Sessions", "from_a_page", "from_own_page", "header"]
-
 #: The common prefix of the names of session cookies.
 COOKIE: Final = b"dq_console_"
 #: The duration of a session, in ms.

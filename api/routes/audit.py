@@ -12,8 +12,6 @@ from delayq.client.audit import ACTIONS
 from delayq.client.looking.audit import check_span
 from delayq.domain.patterns import check_pattern
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("audit")
 
 

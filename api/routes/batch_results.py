@@ -12,16 +12,6 @@ from api.wire.responses import ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError
 from delayq.domain.message import check_id
 
-__all__ = [
-    "TO_MANY",
-    "Result",
-    "answer_ids",
-    "answer_results",
-    "ask_each",
-    "check_each",
-    "result_of",
-]
-
 T = TypeVar("T")
 #: The requests and results of such calls, for the documentation.
 TO_MANY: Final[dict[str, Any]] = {"gives": {200: ResultsOut}, "problems": (400, 408, 413, 415, 503, 507)}

@@ -13,8 +13,6 @@ from api.service import Service
 from api.wire.problems import Problem
 from delayq.client.audit import By, new_act
 
-__all__ = ["by_application", "by_hand", "tell"]
-
 #: The actor in the audit if the API needs no keys.
 ANYBODY = "anybody"
 #: The maximum number of ids in one log event.

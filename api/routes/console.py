@@ -22,8 +22,6 @@ from api.wire.problems import Problem
 from api.wire.requests import SessionIn, decode
 from delayq import InvalidMessage
 
-__all__ = ["SESSION", "console_handlers", "route_of"]
-
 #: Only the page uses them, so the document omits them.
 SESSION = Operations("console")
 

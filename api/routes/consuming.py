@@ -37,8 +37,6 @@ from delayq.client.consuming.receiving import (
 )
 from delayq.domain.message import given_duration, given_wait
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("consumers")
 
 _receive = msgspec.json.Decoder(ReceiveIn)

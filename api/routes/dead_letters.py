@@ -27,8 +27,6 @@ from delayq.domain.message import check_id
 from delayq.domain.patterns import check_pattern
 from delayq.store.commands import DeadLetter
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("deadLetters")
 
 _ids = msgspec.json.Decoder(IdsIn)

@@ -9,8 +9,6 @@ from api.service import Operations, Service
 from api.wire.requests import AdvanceIn, decode, duration
 from delayq.answers.development import AdvancedOut, advanced_out
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("development")
 
 _advance = msgspec.json.Decoder(AdvanceIn)

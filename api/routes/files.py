@@ -10,8 +10,6 @@ from typing import Final
 from api.asgi import Answer, Request
 from api.wire.problems import Headers
 
-__all__ = ["FOR_EVER", "KINDS", "NO_CACHE", "File", "content_policy"]
-
 #: The media type by the ending of the file's name.
 KINDS: Final = {
     ".css": b"text/css; charset=utf-8",

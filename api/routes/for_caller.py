@@ -25,21 +25,6 @@ from delayq.client.plan import Context, Plan
 from delayq.domain.api_keys import Scope
 from delayq.store.commands import Filter, Found
 
-__all__ = [
-    "cancel",
-    "cancel_by_key",
-    "count",
-    "deliver_now",
-    "deliver_now_by_key",
-    "discard",
-    "explain",
-    "forecast",
-    "get",
-    "redrive",
-    "reschedule",
-    "search",
-]
-
 #: The topic of a message that the caller may change ('' if it has ended). Otherwise the reason why it may not.
 #: None if the caller may not see the message.
 Verdict = str | Problem | StoreError | None

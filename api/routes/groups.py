@@ -18,8 +18,6 @@ from delayq.client.plan import Context, Plan
 from delayq.domain.message import check_topic
 from delayq.store.connect.exchange import all_good
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("consumers")
 
 

@@ -21,8 +21,6 @@ from delayq.client.consuming import handing_back
 from delayq.client.consuming.handing_back import HandBack, HandedBack, is_json
 from delayq.domain.message import State, given_duration
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("consumers")
 
 _one = msgspec.json.Decoder(DeliveredIn)

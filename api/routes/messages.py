@@ -32,8 +32,6 @@ from delayq.answers.messages import ScheduledOut, StateOut, scheduled_out, state
 from delayq.client.changing.messages import REFUSALS, Rescheduled
 from delayq.domain.message import check_id, check_key
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("messages")
 
 _cancel = msgspec.json.Decoder(CancelIn)

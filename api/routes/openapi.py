@@ -18,8 +18,6 @@ import msgspec
 from api.service import Operation
 from api.wire.problems import KINDS, ProblemOut
 
-__all__ = ["TITLE", "VERSION", "document"]
-
 TITLE: Final = "delayq"
 VERSION: Final = version("delayq")
 ABOUT: Final = """\

@@ -29,8 +29,6 @@ from delayq.answers.service import (
 )
 from delayq.domain.api_keys import SCOPES
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("service")
 
 _METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)

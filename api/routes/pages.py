@@ -18,8 +18,6 @@ from api.asgi import Answer, Handler, Request
 from api.routes.files import NO_CACHE, File, content_policy
 from api.wire.problems import Headers
 
-__all__ = ["page_handlers"]
-
 _SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _FILES: Final = ("swagger-ui-bundle.js", "swagger-ui.css")
 

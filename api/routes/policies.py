@@ -18,8 +18,6 @@ from delayq.client.changing import policies as plans
 from delayq.domain.policies import check_policy_name
 from delayq.store.commands import ANY
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("policies")
 
 _policy = msgspec.json.Decoder(PolicyIn)

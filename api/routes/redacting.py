@@ -8,8 +8,6 @@ from api.service import Service
 from delayq.answers.messages import MessageOut
 from delayq.answers.redacting import redact
 
-__all__ = ["redacted"]
-
 
 async def redacted(service: Service, messages: Iterable[MessageOut | None]) -> None:
     """Redact the messages of an answer. Raises StoreError if the policies cannot be read."""

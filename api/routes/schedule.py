@@ -20,8 +20,6 @@ from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, St
 from delayq.answers.messages import ScheduledOut, scheduled_out
 from delayq.base.times import format_instant
 
-__all__ = ["OPERATIONS", "admit", "with_refusals"]
-
 OPERATIONS = Operations("messages")
 
 Refusal = InvalidMessage | Problem

@@ -16,8 +16,6 @@ from delayq.client.looking.counting import MOST_BUCKETS
 from delayq.client.looking.search import ENDED_STATES, SEARCHED_STATES, check_filter
 from delayq.store.commands import Filter
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("messages")
 
 #: The default span of a forecast, in ms.

@@ -24,8 +24,6 @@ from delayq.answers.topics import (
 )
 from delayq.domain.message import check_topic
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS = Operations("topics")
 
 _pause = msgspec.json.Decoder(PauseIn)

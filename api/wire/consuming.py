@@ -12,11 +12,6 @@ from api.wire.requests import Duration
 from delayq.answers.consuming import ReceivedMessageOut
 from delayq.client.consuming.receiving import MOST_REASON
 
-__all__ = [
-    "ExtendIn", "HandBackIn", "HandedBackIn", "LeaseIn", "LeaseOut", "LeasesIn", "LeasesOut", "ReceiveIn",
-    "ReceivedOut",
-]  # fmt: skip
-
 Group = Annotated[
     str,
     Meta(

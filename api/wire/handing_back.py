@@ -14,8 +14,6 @@ from delayq.client.consuming.handing_back import MOST_REPORTED
 from delayq.client.consuming.receiving import MOST_REASON
 from delayq.domain.message import STATES
 
-__all__ = ["DeliveredIn", "DeliveredManyIn", "HandedBackManyOut", "HandedBackOut"]
-
 
 class DeliveredIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A message as a target delivered it, the reason of the hand-back, and when it is delivered again."""

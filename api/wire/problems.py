@@ -28,8 +28,6 @@ from delayq import (
 )
 from delayq.answers.service import FindingOut
 
-__all__ = ["CHALLENGE", "KINDS", "RETRY_AFTER", "WRONG", "Headers", "Problem", "ProblemOut", "problem_of"]
-
 Headers = tuple[tuple[bytes, bytes], ...]
 
 #: kind → status and title; the kind ends the problem's type.

@@ -21,31 +21,6 @@ from delayq.base.times import EARLIEST, check_unix_ms, restore_plus
 from delayq.domain.message import check_call
 from delayq.domain.policies import LEAST_RATE, LONGEST_REASON, MOST_RECEIPTS, MOST_STEPS
 
-__all__ = [
-    "KEY",
-    "LIMIT",
-    "MOST",
-    "AdvanceIn",
-    "BatchIn",
-    "CancelIn",
-    "DeliverIn",
-    "DeliverManyIn",
-    "IdsIn",
-    "MessageIn",
-    "PatchIn",
-    "RedriveIn",
-    "SessionIn",
-    "body_of",
-    "call_of",
-    "decode",
-    "due_of",
-    "duration_of",
-    "instant_of",
-    "limit_of",
-    "locate",
-    "message_of",
-]
-
 _ID: Final = {"pattern": "^(?!\\.{1,2}$)[A-Za-z0-9._:-]{1,128}$"}
 _TEXT: Final = {"pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]*$", "maxLength": 255}
 KEY: Final = {"minLength": 1, "maxLength": 255, "pattern": "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}

@@ -13,9 +13,6 @@ from delayq.answers.times import Ms, Time, one_of
 from delayq.domain.api_keys import Scope
 from delayq.domain.message import RESULTS, STATES
 
-__all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "MeOut", "ResultOut", "ResultsOut"]
-
-
 Result = Annotated[str, Meta(extra_json_schema=one_of(*RESULTS))]
 
 

@@ -15,8 +15,6 @@ from benchmarks import BenchmarkError
 from benchmarks.brokers import Broker, Note, Plain, main
 from testbed.kafka import Kafka
 
-__all__ = ["KIT"]
-
 PATIENCE: Final = 10.0
 
 

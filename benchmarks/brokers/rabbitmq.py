@@ -14,8 +14,6 @@ from benchmarks import BenchmarkError
 from benchmarks.brokers import Broker, Note, Plain, main
 from testbed.rabbitmq import RabbitMQ
 
-__all__ = ["KIT"]
-
 PATIENCE: Final = 10.0
 WINDOW: Final = 1_000
 WITHIN: Final = 300.0

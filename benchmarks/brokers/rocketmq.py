@@ -24,8 +24,6 @@ from delayq.targets.rocketmq import client  # noqa: F401 — before the client, 
 from testbed.rocketmq import RocketMQ
 from testbed.rocketmq_remoting import exchange
 
-__all__ = ["KIT"]
-
 PATIENCE: Final = 8.0
 #: Messages under way at once; the client has a thread for each.
 WINDOW: Final = 64

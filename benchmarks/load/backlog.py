@@ -19,8 +19,6 @@ from delayq.client.scheduling.schedule import schedule_encoded
 from delayq.store.commands import Retention
 from delayq.store.keys import queue_keys
 
-__all__ = ["Watch", "accepted", "in_time", "lead", "schedule_ahead", "schedule_all", "sleep_until", "span_of"]
-
 _PACE: Final = 20_000
 
 

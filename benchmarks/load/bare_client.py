@@ -26,8 +26,6 @@ from benchmarks.running.processes import Handshake
 from delayq import Message
 from delayq.store.keys import queue_keys
 
-__all__ = ["SCRIPT", "Packet", "by_script", "deliver", "plain"]
-
 _CHUNK: Final = 1 << 16
 
 #: The smallest script that finds, appends and removes due messages: six calls for one message. The entry has the complete record;

@@ -31,8 +31,6 @@ from benchmarks import BenchmarkError
 from benchmarks.results import percentile
 from benchmarks.running.processes import ROOT
 
-__all__ = ["Load", "Paced", "has_wrk", "paced", "post", "post_each"]
-
 _WRK_SCRIPT: Final = """
 local bodies, turn = {}, 0
 for line in io.lines(%s) do bodies[#bodies + 1] = line end

@@ -8,8 +8,6 @@ from typing import Final
 
 from delayq.domain.message import Limits, Message
 
-__all__ = ["BODY_BYTES", "DAY", "LIMITS", "QUEUES", "TOPICS", "Due", "make", "spread"]
-
 BODY_BYTES: Final = 200
 DAY: Final = 86_400_000
 LIMITS: Final = Limits()

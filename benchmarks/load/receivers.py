@@ -22,8 +22,6 @@ import msgspec
 
 from benchmarks import BenchmarkError
 
-__all__ = ["RECEIVE"]
-
 #: The arguments of Python that run the receivers.
 RECEIVE: Final = ("-m", "benchmarks.load.receivers")
 WAIT_MS: Final = 30_000

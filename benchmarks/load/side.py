@@ -26,8 +26,6 @@ from benchmarks.measures.drain import NULL_ROUTES
 from benchmarks.running.processes import Process, server, worker
 from delayq import Client
 
-__all__ = ["PARKED", "Plan", "Slot", "main"]
-
 #: Messages of one call, which go into one queue.
 TOGETHER = 100
 #: ms at the end of a slot in which no message is due.

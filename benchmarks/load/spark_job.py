@@ -33,8 +33,6 @@ from delayq.spark.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Job", "Written", "rows_of", "write_table"]
-
 TOPIC: Final = "order.remind"
 #: Enough rows that the JVM has compiled the frequent code.
 WARM_UP_ROWS: Final = 50_000

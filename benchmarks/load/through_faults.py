@@ -33,8 +33,6 @@ from delayq.store.commands import plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 
-__all__ = ["GENERAL", "Arrived", "Plan", "Steady", "again", "late", "twice"]
-
 #: The general path into a stream of the same Redis, where a fault can deliver a message twice.
 GENERAL: Final = '[{"name":"steady","match":"*","path":"general"}]'
 #: Messages of one call at most, and ms after SIGTERM in which the producer repeats failed calls.

@@ -29,10 +29,6 @@ from delayq import Client, Message
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store
 
-__all__ = [
-    "DELAYS", "PERCENTILES", "PRODUCE", "TICK", "WARM_UP", "Arrival", "Lateness", "Plan", "Traffic", "arrivals", "lateness"
-]  # fmt: skip
-
 #: The usual delays (ms), and s of a plan that do not count.
 DELAYS: Final = (500, 3000)
 WARM_UP: Final = 4.0

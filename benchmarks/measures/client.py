@@ -19,8 +19,6 @@ from benchmarks.harness import Scale, in_turns
 from benchmarks.results import Figure, Pair, paired, single
 from benchmarks.running.processes import server
 
-__all__ = ["run"]
-
 #: The CPU of an import beside that of redis-py, and the seconds of a call of the command line.
 MOST_RATIO: Final = 1.5
 MOST_SECONDS: Final = 0.3

@@ -27,8 +27,6 @@ from delayq import Client
 from testbed import chromium
 from testbed.errors import ServerMissing
 
-__all__ = ["FILES", "run"]
-
 FILES: Final = Path(__file__).resolve().parents[2] / "api" / "console"
 MESSAGES: Final = 100_000
 TABS: Final = 50

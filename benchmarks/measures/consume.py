@@ -40,8 +40,6 @@ from benchmarks.running.processes import api, connect, python, server, worker
 from delayq import Client, Message
 from testbed.errors import ServerMissing
 
-__all__ = ["run"]
-
 WAITING: Final = 1_000
 MOST_OF_A_CORE: Final = 3.0
 MOST_REQUESTS: Final = 20.0

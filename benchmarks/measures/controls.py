@@ -36,8 +36,6 @@ from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.store.keys import queue_keys
 
-__all__ = ["PARTS", "run"]
-
 #: Messages, goal and pairs of the audit.
 CANCELLED: Final = 100_000
 AUDIT_GOAL: Final = 0.85

@@ -21,8 +21,6 @@ from benchmarks.results import NOTES, Figure, percentile, single
 from benchmarks.running.processes import NULL, api, python, server, worker
 from delayq import Client, Filter, Message
 
-__all__ = ["reading", "search"]
-
 #: Messages that are created at a time, because all outcomes of a call have to fit into memory.
 SLICE: Final = 100_000
 

@@ -45,8 +45,6 @@ from delayq.domain.routes import load_routes
 from delayq.store.keys import Layout, ParkedSet
 from testbed.zookeeper import ZooKeeperServer
 
-__all__ = ["INTERVAL", "holding", "least_sent", "limits", "topics"]
-
 ROUTES: Final = f'[{{"name":"null","match":"{TOPIC}","target":"null:"}},{{"name":"streams"}}]'
 #: Messages/s that are parked at least.
 SLOWEST: Final = 15_000

@@ -27,8 +27,6 @@ from benchmarks.running.processes import NULL, server, server_for, with_jemalloc
 from delayq import Client
 from testbed.errors import ServerMissing
 
-__all__ = ["NULL_ROUTES", "VARIANTS", "Variant", "backlog", "measure", "plain_rate", "run"]
-
 RATE: Final = "messages/s"
 BACKLOG: Final = 200_000
 NULL_ROUTES: Final = '[{"name":"null","match":"*","target":"null:"}]'

@@ -34,8 +34,6 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from testbed.zookeeper import ZooKeeperServer, available
 
-__all__ = ["run"]
-
 SENTINEL_GOAL, CLUSTER_GOAL = 5, 6
 NODES: Final = 3
 #: Messages a second for several workers, and for one.

@@ -26,8 +26,6 @@ from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, worker
 from delayq import Client, Scheduled
 
-__all__ = ["count_requests", "is_request", "run"]
-
 #: Bytes of a message, and of a key.
 GOALS: Final = {"Valkey": (185, 125), "Redis": (255, 160)}
 

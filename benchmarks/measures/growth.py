@@ -30,8 +30,6 @@ from benchmarks.running.processes import connect, server, worker
 from delayq import Client, Message
 from delayq.embedded import EmbeddedServer
 
-__all__ = ["Growth", "run"]
-
 FEW: Final = 10_000
 GOAL: Final = 1.3
 #: Messages that are created at a time, because all outcomes of a call have to fit into memory.

@@ -36,8 +36,6 @@ from delayq import Client, Message
 from delayq.domain.api_keys import SCOPES, make_key, write_keys
 from delayq.embedded.processes import free_port
 
-__all__ = ["BATCH", "run", "write_batches", "write_lines"]
-
 BATCH: Final = 100
 BATCH_CONNECTIONS: Final = 16
 SINGLE_CONNECTIONS: Final = 64

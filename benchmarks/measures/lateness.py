@@ -32,8 +32,6 @@ from benchmarks.results import Figure, Pair, paired, single
 from benchmarks.running.processes import server, server_for, worker
 from delayq import Client
 
-__all__ = ["GOALS", "OTHERS", "OTHERS_RATE", "SHORT_DELAYS", "TOPIC", "WARM_UP_MS", "highest", "run"]
-
 RATE: Final = 1_000
 GOALS: Final = {1000: {"p50": 0.8, "p99": 3.0}, 5000: {"p99": 6.0}}
 #: Other pending messages, and the goal for p99 with them beside p99 without.

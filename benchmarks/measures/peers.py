@@ -41,8 +41,6 @@ from benchmarks.peers import OURS, PEERS, SLACK, WITH_SLACK, Peer, result_of
 from benchmarks.results import LEFT_OUT, NOTES, Figure, Pair, paired
 from testbed.errors import ServerMissing
 
-__all__ = ["GOALS", "PACE", "SPARE_MS", "better", "figures_of", "run", "whole_second"]
-
 CALLERS: Final = 64
 TOGETHER: Final = 500
 RATE: Final = 1_000

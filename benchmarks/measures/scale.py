@@ -27,8 +27,6 @@ from benchmarks.running.team import Team
 from delayq import Client
 from testbed.zookeeper import ZooKeeperServer
 
-__all__ = ["run"]
-
 REST: Final = 1.0
 #: In full, and quick.
 MESSAGES: Final = {False: 200_000, True: 50_000}

@@ -36,8 +36,6 @@ from delayq.store.keys import new_id, queue_keys
 from delayq.store.scripts import load
 from testbed.errors import ServerMissing
 
-__all__ = ["measure_limit", "run"]
-
 MESSAGES: Final = 500_000
 GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}

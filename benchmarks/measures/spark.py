@@ -29,8 +29,6 @@ from delayq import Client, Message
 from delayq.base.errors import ConfigError
 from testbed.errors import ServerMissing
 
-__all__ = ["run"]
-
 GOAL: Final = 0.8
 LIVE_TOPIC: Final = "order.cancel"
 LIVE_RATE: Final = 1_000

@@ -57,8 +57,6 @@ from benchmarks.running.limit import Placed
 from benchmarks.running.processes import NULL, Handshake, Process, connect, python, server, worker
 from delayq import Client, Message
 
-__all__ = ["BARE", "MINIMAL", "Cost", "Meter", "Phase", "plan", "reckoning", "run"]
-
 RATES: Final = (100, 1_000, 5_000)
 NULL_RATE: Final = 1_000
 TIMES_BARE: Final = {1_000: 2.5}

@@ -36,8 +36,6 @@ from benchmarks.running.processes import Handshake, python, server_for, worker
 from delayq import Client
 from testbed.errors import ServerMissing
 
-__all__ = ["run"]
-
 THROUGHPUT: Final = {"kafka": 0.4, "rocketmq": 0.8, "rabbitmq": 0.8}
 WARM_UPS: Final = 4
 RATE: Final = 1_000

@@ -23,8 +23,6 @@ from delayq import AsyncClient, Client, Message
 if TYPE_CHECKING:
     from delayq.client.consuming.receiving import Leased
 
-__all__ = ["main"]
-
 TOPIC: Final = "bench"
 GROUP: Final = "consumers"
 #: The most messages of one call, and ms that it waits for the first one.

@@ -10,8 +10,6 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-__all__ = ["app"]
-
 
 class Message(BaseModel):
     """The fields of a message; only their types are checked."""

@@ -16,8 +16,6 @@ from benchmarks.running.processes import connect
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 
-__all__ = ["NODE_TIMEOUT", "Group", "cluster", "sentinels"]
-
 SERVICE: Final = "delayq"
 SLOTS: Final = 16_384
 DOWN_AFTER: Final = 1_000

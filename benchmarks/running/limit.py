@@ -27,19 +27,6 @@ from delayq.domain.codec import encode
 from delayq.domain.message import Message
 from delayq.store.keys import Layout, QueueKeys, new_id, queue_keys
 
-__all__ = [
-    "Placed",
-    "command",
-    "drain",
-    "feed",
-    "feed_by_socket",
-    "record",
-    "redis_cli",
-    "write_batches",
-    "write_drain",
-    "write_schedule",
-]
-
 #: The queue and the id of a message.
 Placed = tuple[int, bytes]
 

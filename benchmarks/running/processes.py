@@ -27,24 +27,6 @@ from delayq.store.connect.sentinel import Primary
 from delayq.store.keys import queue_keys
 from testbed.errors import ServerMissing
 
-__all__ = [
-    "NULL",
-    "ROOT",
-    "Given",
-    "Handshake",
-    "Process",
-    "allocator",
-    "api",
-    "connect",
-    "http_service",
-    "program",
-    "python",
-    "server",
-    "server_for",
-    "with_jemalloc",
-    "worker",
-]
-
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 START_SECONDS: Final = 60
 #: The module of a worker with the target `null:`.

@@ -12,8 +12,6 @@ from benchmarks.running.processes import Process, python
 from delayq import Client
 from delayq.domain.nodes import NodeLine, owners_of
 
-__all__ = ["SESSION_SECONDS", "Team"]
-
 SESSION_SECONDS: Final = 4
 START_SECONDS: Final = 60.0
 

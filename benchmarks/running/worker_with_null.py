@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from delayq.domain.routes import Route
 from delayq.targets import OK, Delivery, Result, register_target
 
-__all__ = ["NullTarget"]
-
 
 class NullTarget:
     """Accepts every message."""

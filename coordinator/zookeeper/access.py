@@ -11,8 +11,6 @@ from delayq.base.errors import ConfigError
 from delayq.base.secrets import revealed
 from delayq.config import Settings
 
-__all__ = ["OPEN", "Access", "access_of"]
-
 
 @dataclass(frozen=True)
 class Access:

@@ -21,8 +21,6 @@ from delayq.base.clock import Clock
 from delayq.base.errors import ConfigError
 from delayq.store.connect.store import Store
 
-__all__ = ["ZooKeeperCoordinator"]
-
 #: ms between two reads of everything (10 % more or less), so that a missed watch has an effect for 2 s at most.
 REREAD: Final = 2_000
 #: A second client connects when the first one has been away for so many session timeouts.

@@ -13,8 +13,6 @@ from coordinator.zookeeper.membership import FLAPS, HOLD, SPAN
 from coordinator.zookeeper.session import Session
 from delayq.base.clock import Clock
 
-__all__ = ["Starts", "count_start", "forget_starts"]
-
 #: Attempts to change the starts while other nodes change them, too.
 LOOKS: Final = 10
 

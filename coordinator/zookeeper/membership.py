@@ -11,8 +11,6 @@ import msgspec
 from coordinator import REDIS_AWAY
 from delayq.base.clock import Clock
 
-__all__ = ["Entry", "Flaps", "Link", "decode", "encode", "fault_of", "taking_part"]
-
 Reach = Literal["ok", "trouble", "lost"]
 
 #: A node that lost its session or was killed FLAPS times within SPAN ms gets no queues for HOLD ms.

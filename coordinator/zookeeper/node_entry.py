@@ -14,8 +14,6 @@ from coordinator.zookeeper.membership import Entry, Flaps, Link, encode
 from coordinator.zookeeper.session import Session
 from delayq.base.clock import Clock
 
-__all__ = ["OwnEntry"]
-
 #: ms for which a clock that was far behind must be right before this node gets queues again.
 STEADY: Final = 30_000
 log = structlog.get_logger()

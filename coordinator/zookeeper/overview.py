@@ -15,8 +15,6 @@ from coordinator.zookeeper.membership import Entry, decode
 from coordinator.zookeeper.session import Session
 from delayq.base.clock import Clock
 
-__all__ = ["Member", "Overview", "Overviews"]
-
 #: ms to wait for further changes, because queues change their owners one after the other.
 SETTLE: Final = 100
 

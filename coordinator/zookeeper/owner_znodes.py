@@ -16,8 +16,6 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 
-__all__ = ["OwnerZnodes"]
-
 #: ms for which this node leaves a queue alone after Redis refused its epochs. The time doubles each time.
 FIRST_HOLD: Final = 1_000
 LONGEST_HOLD: Final = 15_000

@@ -29,8 +29,6 @@ from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
 from delayq.base.errors import ConfigError
 
-__all__ = ["Session", "Watch", "Znode"]
-
 #: kazoo calls this with an event, in one of its threads. It must not block.
 Watch = Callable[[Any], None]
 

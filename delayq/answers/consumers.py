@@ -12,8 +12,6 @@ from delayq.base.times import format_instant
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.looking.groups import ConsumerGroup, OldestMessage
 
-__all__ = ["GroupDeletedOut", "GroupOut", "GroupsOut", "OldestOut", "group_deleted_out", "group_out"]
-
 
 class OldestOut(msgspec.Struct, rename="camel"):
     """The oldest message that a group has not acknowledged."""

@@ -12,8 +12,6 @@ from delayq.base.json_text import text_or_base64
 from delayq.base.times import format_instant
 from delayq.client.consuming.receiving import Leased, with_id
 
-__all__ = ["ReceivedMessageOut", "received_out"]
-
 
 class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """A message with its lease. `body` is text; `bodyBase64` is there instead if the body is not UTF-8."""

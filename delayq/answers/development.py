@@ -11,8 +11,6 @@ from delayq.answers.times import Ms, Time
 from delayq.base.times import format_instant
 from delayq.client.changing.advance import Advanced
 
-__all__ = ["AdvancedOut", "advanced_out"]
-
 
 class AdvancedOut(msgspec.Struct, rename="camel"):
     """The time of a development server after a move."""

@@ -19,12 +19,6 @@ from delayq.domain.codec import BODY_JSON, Record
 from delayq.domain.message import STATES, State
 from delayq.store.commands import DeadLetter, Found
 
-__all__ = [
-    "BucketOut", "CountOut", "DeadGroupOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "ExplainOut",
-    "ForecastOut", "FoundOut", "MessageOut", "ScheduledOut", "StateOut", "count_out", "dead_groups_out",
-    "dead_letter_out", "forecast_out", "found_out", "scheduled_out", "state_out",
-]  # fmt: skip
-
 
 class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
     """An accepted message: its final id, its queue, its state, and its due time."""

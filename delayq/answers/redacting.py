@@ -13,8 +13,6 @@ from msgspec import Raw
 
 from delayq.answers.messages import MessageOut
 
-__all__ = ["HIDDEN", "redact"]
-
 #: The text in place of a redacted part.
 HIDDEN: Final = "[redacted]"
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+|\*)\]")

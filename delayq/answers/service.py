@@ -20,14 +20,6 @@ from delayq.client.looking.service import RouteState
 from delayq.domain.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
 from delayq.store.commands import COUNTERS, QueueStats
 
-__all__ = [
-    "AuditEntryOut", "AuditMessageOut", "AuditOut", "FigureOut", "FindingOut", "NodeDeliveriesOut", "NodeOut",
-    "NodeQueueOut", "NodesOut",
-    "OverviewOut", "QueueOut", "QueuesOut", "RouteOut", "RoutesOut", "StatusOut", "TotalOut", "TrafficOut",
-    "TrafficTotalOut", "audit_out", "finding_out", "nodes_out", "overview_out", "queues_out", "routes_out",
-    "status_out", "total_of",
-]  # fmt: skip
-
 
 class QueueOut(msgspec.Struct, rename="camel"):
     """A queue. Counts are messages; headLateness is the lateness of its earliest message in ms."""

@@ -8,8 +8,6 @@ from msgspec import Meta
 
 from delayq.base.times import format_instant
 
-__all__ = ["Ms", "Time", "instant", "one_of"]
-
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms.", extra_json_schema={"format": "date-time"})]
 Ms = Annotated[int, Meta(description="Unix ms")]
 

@@ -17,12 +17,6 @@ from delayq.client.looking.topics import Arriving, TopicState
 from delayq.domain.message import check_topic
 from delayq.domain.policies import Pause, Policies, Policy
 
-__all__ = [
-    "PauseOut", "PausedOut", "PoliciesOut", "PolicyChangedOut", "PolicyOut", "ResumedOut", "TopicOut", "TopicsOut",
-    "pause_out", "paused_out", "policies_out", "policy_changed_out", "policy_out", "resumed_out", "topic_out",
-    "topics_out",
-]  # fmt: skip
-
 
 class PauseOut(msgspec.Struct, omit_defaults=True):
     """A pause in force."""

@@ -9,8 +9,6 @@ from functools import partial
 from types import BuiltinFunctionType
 from typing import Protocol
 
-__all__ = ["AdvancedClock", "Clock", "SystemClock", "is_frozen", "pause", "unix_ns"]
-
 #: Unix time in ns, for ids alone. All decisions use a clock that is passed in.
 unix_ns = time.time_ns
 #: Tests of applications replace `time.monotonic` wherever a module refers to it (freezegun). A wait by such a clock would never

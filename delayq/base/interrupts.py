@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["raise_if_interrupt", "raised_by_handler"]
-
 
 def raise_if_interrupt(error: BaseException) -> None:
     """Raise the exception of a signal handler, if `error` is one or was caused by one."""

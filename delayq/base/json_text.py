@@ -12,8 +12,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-__all__ = ["encode", "explain", "text_or_base64"]
-
 _encoder = msgspec.json.Encoder()
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from delayq.base.errors import ConfigError
 
-__all__ = ["ANY", "listen", "shown"]
-
 #: Every address of the machine, of IPv6 and of IPv4.
 ANY: Final = ("", "::")
 BACKLOG: Final = 2_048

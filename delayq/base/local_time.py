@@ -14,8 +14,6 @@ from typing import Final
 from delayq.base.terminal import TwoForms
 from delayq.base.times import parse_instant
 
-__all__ = ["in_sentence", "local", "shown", "unknown_zone"]
-
 #: A time as the HTTP API answers it.
 _UTC: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 

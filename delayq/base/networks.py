@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-__all__ = ["Address", "Network", "address_of", "parse_networks"]
-
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 

@@ -11,8 +11,6 @@ from typing import Final, Self, TextIO
 
 from delayq.base.clock import Clock, SystemClock
 
-__all__ = ["Progress"]
-
 #: On a terminal, the line is redrawn at this interval (ms).
 REDRAW: Final = 250
 #: Elsewhere, a step that still runs after FIRST gets a line, and another one every EVERY (ms).

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-__all__ = ["Remembered"]
-
 K = TypeVar("K", str, bytes)
 V = TypeVar("V")
 

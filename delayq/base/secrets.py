@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["as_utf8", "revealed", "with_user"]
-
 
 def as_utf8(value: str) -> str:
     """Return the value of a variable as UTF-8. Python has decoded it by the locale, which is ASCII in many units and

@@ -9,8 +9,6 @@ from typing import Final
 
 from delayq.base.clock import Clock
 
-__all__ = ["RECORD", "write_until"]
-
 #: Bytes of one TLS record: OpenSSL writes a larger buffer as several records, one after the other.
 RECORD: Final = 16_384
 

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-__all__ = ["HARMLESS", "STOPPING", "StopSignals", "Stopped", "stop_signals"]
-
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 HARMLESS: Final = (signal.SIGUSR1, signal.SIGUSR2)
 

@@ -15,8 +15,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Output", "TwoForms", "say", "visible"]
-
 # C0 and C1 controls, line and paragraph separators, marks that turn the direction of text, lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}

@@ -7,11 +7,6 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-__all__ = [
-    "EARLIEST", "LATEST", "Duration", "Instant", "check_unix_ms", "duration_ms", "format_instant", "instant_ms", "parse_duration",
-    "parse_instant", "restore_plus",
-]  # fmt: skip
-
 #: 2001-01-01T00:00:00Z in Unix ms. An earlier due time is a mistake: most often it is in seconds.
 EARLIEST: Final = 978_307_200_000
 #: The last ms of the year 9999: no RFC 3339 writes a later one.

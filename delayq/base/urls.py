@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["split_url"]
-
 _AFTER_HOSTS: Final = "/?#"
 
 

@@ -18,8 +18,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import inspect
 
-__all__ = ["BYTE_ORDER_MARK", "KINDS", "NotWritten", "Twice", "converted", "kind_of", "options_as", "parsed"]
-
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 #: The kinds of files by the end of their names; any other file is JSON.

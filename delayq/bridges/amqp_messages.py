@@ -17,8 +17,6 @@ from delayq.store.keys import new_id
 from delayq.targets.rabbitmq.passthrough import CARRIED, OWN_PREFIX
 from delayq.targets.rabbitmq.received import LAST_SECOND
 
-__all__ = ["Reader"]
-
 DELAY: Final = "x-delay"
 STAMP: Final = "timestamp_in_ms"
 TAGS, KEYS, ORDERING_KEY = f"{OWN_PREFIX}tags", f"{OWN_PREFIX}keys", f"{OWN_PREFIX}ordering-key"

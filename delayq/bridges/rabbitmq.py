@@ -26,8 +26,6 @@ from delayq.domain.message import Message
 from delayq.targets.rabbitmq.errors import NoAddress, words_of
 from delayq.targets.rabbitmq.stream import BrokerStream
 
-__all__ = ["Bridge", "Counts"]
-
 MOST: Final = 500  # in one call
 LOOK: Final = 0.2  # s that it waits for messages before it checks whether to stop
 FIRST_PAUSE: Final = 100

@@ -17,8 +17,6 @@ import msgspec
 from delayq.client.findings.queues import unaccounted
 from delayq.store.commands import QueueStats
 
-__all__ = ["GONE", "Accounts", "Found"]
-
 #: The subject of a finding about other queues than before: only a process that remembers them can detect that.
 GONE: Final = "gone"
 

@@ -12,8 +12,6 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 
-__all__ = ["Progress", "check_pools", "lacks_tickets", "repair_page", "repair_pools"]
-
 TRIES: Final = 5
 LOOK: Final = 500
 LOOKUPS: Final = 10_000

@@ -22,8 +22,6 @@ from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, Layouts, following, queue_keys, write_layouts
 
-__all__ = ["ReshardStep", "reshard"]
-
 #: The time (ms) to wait for nodes to claim new queues, since the last claim.
 PATIENCE: Final = 15_000
 LOOK_EVERY: Final = 200

@@ -15,8 +15,6 @@ from delayq.store.commands import plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["UndoProgress", "Undone", "undo"]
-
 #: The number of messages of the first read, at least and at most, and the bytes of records of a read. The server reads
 #: them all at once, and does nothing else meanwhile.
 LOOK: Final = (8, 1_000)

@@ -26,8 +26,6 @@ from delayq.base.terminal import say
 from delayq.cli.options import BadUse
 from delayq.telemetry.ending import say_last
 
-__all__ = ["main"]
-
 LONGEST_SENTENCE = 1_000
 #: The only command of two words whose first word is itself a command with an argument.
 UNDO = "backfill undo"

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast, Room
     from delayq.spark.writing.counts import Counts
 
-__all__ = ["counts_rows", "counts_shape", "print_forecast"]
-
 
 def counts_shape(counts: Counts) -> dict[str, Any]:
     """The counts of rows as JSON."""

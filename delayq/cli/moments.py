@@ -11,8 +11,6 @@ from delayq.base.local_time import local, unknown_zone
 from delayq.base.terminal import say
 from delayq.base.times import check_unix_ms, parse_duration, parse_instant
 
-__all__ = ["BadUse", "duration", "moment"]
-
 _NUMBER: Final = re.compile(r"\d{1,16}", re.ASCII)
 #: The names of days, and their distance from today.
 _DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}

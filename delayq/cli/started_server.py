@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["noted", "noted_url"]
-
 NAME: Final = "delayq-up"
 
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from delayq.config import Settings
     from delayq.spark.rows.tables import Table
 
-__all__ = [
-    "Again", "Conf", "DelayColumn", "DelayLevel", "DelayTime", "Format", "LevelColumn", "Master", "ReaderOptions", "Source",
-    "TableOptions", "conf_of", "pairs", "takes_table",
-]  # fmt: skip
-
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URI, or the name for jdbc and table.")]
 Format = Annotated[str, typer.Option("--format", metavar="F", help="Format: parquet, csv, json, jdbc or table.")]
 Topic = Annotated[str, option("--topic", metavar="TOPIC", help="Topic of all rows; default: the column topic.")]

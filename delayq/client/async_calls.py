@@ -67,8 +67,6 @@ if TYPE_CHECKING:
 
     P = TypeVar("P", AuditPage, DeadLetterPage)
 
-__all__ = ["AsyncCalls"]
-
 T = TypeVar("T")
 #: s between the first two checks whether the nodes have a pause. The wait doubles each time, up to LONGEST_LOOK.
 LOOK: Final = 0.01

@@ -14,8 +14,6 @@ from delayq.client.scheduling.encoding import Encoded
 from delayq.client.scheduling.schedule import Outcome
 from delayq.store.connect.event_loop import same_loop
 
-__all__ = ["AsyncClient", "GroupCommit"]
-
 #: Round trips to Redis at the same time. During the first one, messages gather. The second one starts when MANY messages
 #: wait, or when the first of them has waited for LONG (seconds).
 TRIPS: Final = 2

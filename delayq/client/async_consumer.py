@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from delayq.base.times import Duration, Instant
     from delayq.client.plans import Leased
 
-__all__ = ["LONGEST_RENEWED", "AsyncConsumer"]
-
 #: How long a consumer renews the lease of a message, and at most (ms).
 LONGEST_RENEWED: Final = 3_600_000
 MOST_RENEWED: Final = 12 * 3_600_000

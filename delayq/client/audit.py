@@ -12,8 +12,6 @@ from delayq.base.errors import InvalidMessage
 from delayq.domain.words import stored
 from delayq.store.commands import Retention
 
-__all__ = ["ACTIONS", "Action", "By", "changed_by", "entry_of", "name_of", "new_act", "one_act"]
-
 LONGEST_REASON: Final = 200
 #: The manual changes, as entries name them.
 Action = Literal[

@@ -16,8 +16,6 @@ from delayq.store.commands import Meta
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 
-__all__ = ["agreement", "durability", "learn_policies", "learn_routes"]
-
 
 def agreement(queues: int, routes: KnownRoutes) -> Plan[tuple[Meta, Mapping[str, str]]]:
     """Read the layouts and the policies; the first process writes a layout with this many queues. Raises StoreError.

@@ -6,8 +6,6 @@ from typing import Final
 
 from delayq.base.remembered import Remembered
 
-__all__ = ["KnownGroups"]
-
 #: ms after which a call looks again whether the record of its group exists.
 LOOK_EVERY: Final = 60_000
 #: Groups that are remembered, and the most characters of a topic, a group and a stream.

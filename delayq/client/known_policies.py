@@ -16,17 +16,6 @@ from delayq.domain.message import tag_key, topic_key
 from delayq.domain.policies import NO_POLICIES, NO_POLICY, Policies, Policy, may_be_lost
 from delayq.store.keys import spread
 
-__all__ = [
-    "COUNT_EVERY",
-    "READ_EVERY",
-    "KnownPolicies",
-    "Level",
-    "fitted",
-    "indexes_topic",
-    "level_of",
-    "reserved_keys",
-]
-
 #: ms after which a call that needs the newest policies reads them again.
 READ_EVERY = 2_000
 #: ms between two counts of a topic that has a bound.

@@ -14,8 +14,6 @@ from delayq.domain.nodes import NodeLine, RouteLine, route_of
 from delayq.domain.patterns import compiled
 from delayq.domain.routes import Check, Routes
 
-__all__ = ["EARLY", "LOGGER", "NO_WORKER", "OLDEST", "KnownRoutes", "name_of_route"]
-
 #: From the age EARLY (ms) on, one caller reads the tables again while the others use the known ones. From the age OLDEST on,
 #: every caller reads them, so that a new table is known within 5 s after a worker published it.
 EARLY: Final = 2_000

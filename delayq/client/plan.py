@@ -23,8 +23,6 @@ from delayq.store.commands import Command, Retention
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import Layout, Layouts, QueueKeys, queue_keys
 
-__all__ = ["CHUNK", "Context", "Plan", "by_asked_id", "by_id", "every_queue", "find_places"]
-
 T = TypeVar("T")
 
 #: A plan yields commands and is sent their answers (a StoreError in the place of a failed one).

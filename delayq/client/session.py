@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from delayq.telemetry.tracing import Scheduling
 
-__all__ = ["DEFAULT_QUEUES", "Agreement", "check_layouts", "retention_of", "spans_by"]
-
 DEFAULT_QUEUES: Final = 16
 
 

@@ -16,8 +16,6 @@ from delayq.store.commands import plain
 from delayq.store.connect import address
 from delayq.store.connect.store import Store
 
-__all__ = ["MEND", "check_password", "check_rights", "check_zookeeper"]
-
 MEND: Final = "grant it these rights (ACL SETUSER); docs/operations.md lists all rights"
 
 

@@ -10,8 +10,6 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 
-__all__ = ["write_off"]
-
 
 def write_off(store: Store, queues: Sequence[int], entry: str) -> Iterator[Check]:
     """Accept the missing messages, so that the next look reports only later losses."""

@@ -9,8 +9,6 @@ from delayq.client.findings import FAIL, OK, WARN, Check
 from delayq.store import commands
 from delayq.store.connect.store import Store
 
-__all__ = ["check_clock"]
-
 SKEW_WARN, SKEW_FAIL = 250, 2_000
 SAMPLES: Final = 5
 

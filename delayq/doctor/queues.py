@@ -14,8 +14,6 @@ from delayq.store.commands import stats as stats_of
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 
-__all__ = ["check_pulled"]
-
 LOOK: Final = 1_500  # ms between two reads: a queue with due messages is pulled many times meanwhile
 
 

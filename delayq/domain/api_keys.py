@@ -22,8 +22,6 @@ from delayq.base.written import NotWritten, Twice, converted, kind_of, parsed
 from delayq.domain.message import MOST
 from delayq.domain.patterns import check_pattern
 
-__all__ = ["SCOPES", "ApiKey", "Scope", "hash_of", "id_of", "load_keys", "make_key", "parse_keys", "write_keys"]
-
 Scope = Literal["schedule", "cancel", "read", "receive", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = ("schedule", "cancel", "read", "receive", "admin")
 

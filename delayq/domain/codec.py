@@ -39,23 +39,6 @@ from delayq.base.errors import InvalidMessage
 from delayq.base.interrupts import raise_if_interrupt
 from delayq.domain.message import RESERVED, TRACEPARENT, Limits, Message, check_topic
 
-__all__ = [
-    "DUE_HEAD_LENGTH",
-    "LENGTH_BYTES",
-    "UNMARKED",
-    "CorruptRecord",
-    "Record",
-    "around_body_length",
-    "due_head",
-    "encode",
-    "json_of",
-    "property_bytes",
-    "record_length",
-    "tags_of",
-    "topic_of",
-    "with_policy",
-]
-
 RELATIVE, KEYED, EXPIRES, COUNTED, BODY_BYTES, BODY_JSON, BY_POLICY = 1, 2, 4, 8, 16, 32, 64
 
 #: The mark that a client sends. The script replaces it.

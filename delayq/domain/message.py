@@ -35,12 +35,6 @@ import msgspec
 from delayq.base.errors import InvalidMessage
 from delayq.base.times import EARLIEST, Duration, Instant, check_unix_ms, duration_ms, instant_ms
 
-__all__ = [
-    "DELAY_LEVELS", "GROUP_PROPERTY", "HAND_BACKS_PROPERTY", "MOST", "MOST_ATTEMPTS", "MOST_NUMBER", "ORIGIN_PROPERTY",
-    "REASONS_PROPERTY", "RESULTS", "RUN_PROPERTY", "STATES", "TRACEPARENT", "Limits", "Message", "State", "text_of",
-    "value_of",
-]  # fmt: skip
-
 #: RocketMQ 4's `messageDelayLevel`, in ms. Level 1 is the first; a level above the last one means the last.
 DELAY_LEVELS: Final[tuple[int, ...]] = (
     1_000, 5_000, 10_000, 30_000,

@@ -11,28 +11,6 @@ import msgspec
 from delayq.domain.message import MAX_DUE
 from delayq.domain.patterns import compiled
 
-__all__ = [
-    "LATELY",
-    "LATENESS",
-    "LINE_AGE",
-    "LONGEST_REASON",
-    "RECENT_SLOTS",
-    "RECENT_STEP",
-    "SAME_NAME",
-    "FailedSend",
-    "Lately",
-    "NodeLine",
-    "OpenCircuit",
-    "Owned",
-    "Recent",
-    "RouteLine",
-    "era_of",
-    "owners_of",
-    "ranges",
-    "read_nodes",
-    "route_of",
-]
-
 #: The beginning of a worker's complaint when another worker writes the same report.
 SAME_NAME: Final = "another worker has the name"
 #: A report that is older than this (ms) is stale: its node is gone, or cannot reach Redis.

@@ -14,8 +14,6 @@ from typing import Final
 
 from delayq.base.errors import InvalidMessage
 
-__all__ = ["check_pattern", "compiled", "covered", "covers", "is_pattern", "matches", "overlap"]
-
 _PATTERN: Final = re.compile(r"(?!delayq:)[A-Za-z0-9._:*?-]{1,255}")
 #: The maximum number of steps of `covers`. Only patterns that are made for it exceed them.
 _MOST_STEPS: Final = 20_000

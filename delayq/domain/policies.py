@@ -20,20 +20,6 @@ from delayq.base.times import Duration, check_unix_ms
 from delayq.domain.message import MOST, Limits, bounds_of, given_duration
 from delayq.domain.patterns import check_pattern, compiled, covers, overlap
 
-__all__ = [
-    "NO_POLICIES",
-    "NO_POLICY",
-    "Bucket",
-    "Limit",
-    "Pause",
-    "Policies",
-    "Policy",
-    "Slots",
-    "check_policy_name",
-    "may_be_lost",
-    "number_of",
-]
-
 #: The number of topics whose policies are remembered.
 REMEMBERED: Final = 10_000
 #: A limit below this rate (messages per second) is as good as a pause.

@@ -23,8 +23,6 @@ from delayq.base.written import BYTE_ORDER_MARK, converted, kind_of, parsed
 from delayq.domain.message import MOST, MOST_ATTEMPTS, MOST_NUMBER, Message, check_topic
 from delayq.domain.patterns import check_pattern, compiled, covered
 
-__all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check", "stray_braces"]
-
 LOCAL: Final = "redis+stream:"
 #: ms; a worker reads every queue at least once per second.
 MOST_SLACK: Final = 1_000

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["SHOWN", "counted", "shown", "stored"]
-
 SHOWN: Final[Mapping[str, str]] = {
     # states, and results of calls
     "in_flight": "inFlight",

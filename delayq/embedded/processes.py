@@ -19,8 +19,6 @@ from delayq.base.clock import SystemClock, pause
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["LOCALHOST", "await_end", "die_with_parent", "free_port", "port_is_free", "stop_server_of"]
-
 LOCALHOST = "127.0.0.1"
 
 _REMEMBERED = 1_000

@@ -22,8 +22,6 @@ from delayq.base.clock import SystemClock, pause
 from delayq.base.errors import DelayqError, MissingExtra
 from delayq.embedded.processes import LOCALHOST, await_end, die_with_parent, free_port, stop_server_of
 
-__all__ = ["EmbeddedServer", "EmbeddedServerError"]
-
 # Time without any answer; the time in which a server reports that it loads its data does not count.
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0

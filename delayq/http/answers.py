@@ -37,13 +37,6 @@ from delayq.http.problems import Problem, error_of
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.store.commands.audit import Audited, AuditedMessage
 
-__all__ = [
-    "advanced_of", "arriving_of", "audit_of", "consumers_of", "counted_of", "explanation_of", "forecast_of", "found_of",
-    "groups_of", "handed_back_of", "letters_of", "me_of", "moved_of", "nodes_of", "overview_of", "page_of", "paused_of",
-    "policies_of", "policy_of", "queues_of", "received_of", "routes_of", "scheduled_of", "settlements_of", "status_of",
-    "topic_of", "topics_of", "value_of",
-]  # fmt: skip
-
 Json = Mapping[str, Any]
 #: The API has checked every size before.
 _ANY_SIZE: Final = Limits(body=2**31)

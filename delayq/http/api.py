@@ -11,8 +11,6 @@ from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.http.calls import REPEATED, Answer, Attempts, Base, Call
 from delayq.http.threads import CLOCK, Stream, pause
 
-__all__ = ["Api"]
-
 #: Idle connections that are kept.
 MOST_IDLE: Final = 16
 #: The most bytes of an answer.

@@ -10,8 +10,6 @@ from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.http.calls import REPEATED, Answer, Attempts, Base, Call
 from delayq.http.event_loop import CLOCK, Stream, pause
 
-__all__ = ["AsyncApi"]
-
 #: Idle connections that are kept.
 MOST_IDLE: Final = 16
 #: The most bytes of an answer.

@@ -67,8 +67,6 @@ from delayq.http.calls import (
 from delayq.http.problems import Problem, error_of, problem_in, read_answer
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 
-__all__ = ["AsyncClient"]
-
 T = TypeVar("T")
 Json = Mapping[str, Any]
 #: The address of an API that ./dev up starts.

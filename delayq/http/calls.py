@@ -16,11 +16,6 @@ from delayq.domain.codec import json_of
 from delayq.domain.message import Message
 from delayq.store.keys import new_id
 
-__all__ = [
-    "MOST_BYTES", "MOST_IDS", "MOST_KEYS", "Answer", "Attempts", "Base", "Call", "Sized", "hand_back_json", "message_json",
-    "split",
-]  # fmt: skip
-
 #: The bounds of one request. The API's own defaults are as high or higher.
 MOST_IDS: Final = 1_000
 MOST_KEYS: Final = 100

@@ -26,8 +26,6 @@ from delayq.base.errors import (
 )
 from delayq.http.calls import Answer
 
-__all__ = ["Problem", "error_of", "problem_in", "read_answer"]
-
 T = TypeVar("T")
 _PREFIX: Final = "urn:delayq:problem:"
 #: How the API answers a path that it does not have. Other calls that are 404 name a message, a topic or a policy.

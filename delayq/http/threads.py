@@ -11,8 +11,6 @@ from typing import Final, Self
 from delayq.base.clock import SystemClock
 from delayq.base.clock import pause as wait
 
-__all__ = ["CLOCK", "Stream", "pause"]
-
 CLOCK: Final = SystemClock()
 #: The most bytes that are received at once.
 MOST: Final = 64 * 1024

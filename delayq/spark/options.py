@@ -21,8 +21,6 @@ from delayq.base.times import parse_duration, parse_instant
 from delayq.domain.message import MAX_WINDOW, check_topic
 from delayq.spark.rows.origin import Rejects
 
-__all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
-
 #: The options that Spark itself adds to a stream.
 IGNORED: Final = ("checkpointlocation", "queryname")
 

@@ -25,8 +25,6 @@ from delayq.base.progress import Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkFailed", "check_java", "need_spark", "needed_java", "session"]
-
 #: A JVM prints its version within this time, even on a busy machine (s).
 JAVA_SECONDS: Final = 60
 #: The difference between a class file's major version and Java's.

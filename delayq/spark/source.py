@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from delayq.spark.writing.task import Job
     from delayq.spark.writing.writers import BatchWriter, StreamWriter
 
-__all__ = ["SCHEMA", "DefaultSource"]
-
 #: `due` is that of the next attempt, `asked_due` the requested one (docs/glossary.md), `first_due` the requested
 #: one before it was moved. `body` is text, compact JSON, or bytes in base 64; `body_type` is its kind.
 SCHEMA: Final = (

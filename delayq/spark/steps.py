@@ -11,8 +11,6 @@ from delayq.base.progress import Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["step"]
-
 
 @contextmanager
 def step(spark: SparkSession, what: str) -> Iterator[None]:

@@ -15,25 +15,6 @@ from delayq.store.connect.exchange import too_old
 from delayq.store.rights import CLIENT, SPARED, Needs, lacking
 from delayq.store.scripts import stopped_when_full
 
-__all__ = [
-    "EVICTION",
-    "MEND_SNAPSHOTS",
-    "PERSISTENCE",
-    "SNAPSHOTS",
-    "Disk",
-    "ServerSettings",
-    "complaints",
-    "is_missing_right",
-    "is_too_old",
-    "questions",
-    "refuse",
-    "refuse_fsync",
-    "refuse_old",
-    "server",
-    "told",
-    "weakest",
-]
-
 #: The values of DELAYQ_ACCEPT: facts that a server of another operator does not report.
 PERSISTENCE: Final = "unknown-persistence"
 EVICTION: Final = "unknown-eviction"

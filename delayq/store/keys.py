@@ -19,37 +19,6 @@ import msgspec
 
 from delayq.base.clock import Clock, unix_ns
 
-__all__ = [
-    "ADVANCED",
-    "AUDIT",
-    "GROUPS",
-    "LONGEST_ID",
-    "MAKINGS",
-    "META",
-    "NODES",
-    "POLICIES",
-    "REWRITTEN",
-    "TRIMMED",
-    "ConsumerKeys",
-    "Layout",
-    "Layouts",
-    "ParkedSet",
-    "QueueKeys",
-    "dead_id",
-    "following",
-    "ids_ending",
-    "new_id",
-    "queue_keys",
-    "rate_key",
-    "read_layouts",
-    "report_key",
-    "shortened",
-    "slot_tag",
-    "slots_key",
-    "spread",
-    "write_layouts",
-]
-
 #: The most characters of an id.
 LONGEST_ID: Final = 128
 META: Final = "delayq:meta"

@@ -28,22 +28,6 @@ from delayq.store.keys import (
     slots_key,
 )
 
-__all__ = [
-    "CHANNELS",
-    "CLI",
-    "CLIENT",
-    "CONDITIONAL",
-    "CONSUMER",
-    "KEYS",
-    "PROCESSES",
-    "SPARED",
-    "WORKER",
-    "Needs",
-    "acl_line",
-    "lacking",
-    "lacking_of",
-]
-
 #: These patterns match all keys and all channels of delayq, except the streams of topics: users name those.
 KEYS: Final = "delayq:*"
 CHANNELS: Final = "delayq:*"

@@ -21,8 +21,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-__all__ = ["NAMES", "Script", "called", "guarded", "load", "source", "stopped_when_full", "written"]
-
 _INCLUDE = re.compile(r"^ *-- @include (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ *--.*\n|^ +", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)

@@ -17,8 +17,6 @@ from delayq.targets.rabbitmq import passthrough as rabbitmq_carried
 from delayq.targets.rocketmq import rules as rocketmq_rules
 from delayq.targets.webhook import path as webhook_path
 
-__all__ = ["KafkaCheck", "RabbitMQCheck", "RocketMQCheck", "WebhookCheck"]
-
 
 class KafkaCheck:
     """Refuse a topic whose name Kafka does not allow. Raises InvalidMessage."""

@@ -11,8 +11,6 @@ from delayq.base.errors import ConfigError
 from delayq.domain.routes import Route
 from delayq.targets import OK, Delivery, Result
 
-__all__ = ["LogTarget"]
-
 
 class LogTarget:
     """A line of JSON per message on standard output; delivered once the operating system has the line."""

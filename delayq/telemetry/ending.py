@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-__all__ = ["flush", "run", "say_last", "write_last"]
-
 #: s for the last lines.
 LAST_LINES: Final = 2.0
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-__all__ = ["Histogram"]
-
 
 class Histogram:
     """Counts in buckets; `bounds` are their upper ends."""

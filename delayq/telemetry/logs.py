@@ -9,8 +9,6 @@ import structlog
 
 from delayq.telemetry.nonblocking_log import NonblockingHandler
 
-__all__ = ["configure"]
-
 
 def configure(level: str) -> None:
     """Send events from `level` on, and other libraries' warnings, to standard error: one line each, without waiting."""

@@ -8,8 +8,6 @@ import queue
 import threading
 from logging.handlers import QueueHandler
 
-__all__ = ["NonblockingHandler"]
-
 MOST = 10_000
 AT_EXIT = 1.0
 

@@ -22,8 +22,6 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra("DELAYQ_TRACES", "tracing") from None
 
-__all__ = ["Provider", "Scheduling", "SchedulingSpan", "linked", "provider_for", "tracer_of"]
-
 T = TypeVar("T")
 SYSTEM: Final = "delayq"
 #: The time for sending the last spans.

@@ -12,8 +12,6 @@ from devtools.checks.generated import differences
 from devtools.checks.logged import SOURCES
 from devtools.pages import DOCS, ROOT, at, read, rows_after
 
-__all__ = ["PAGE", "complaints", "with_layers"]
-
 PAGE: Final = DOCS / "architecture.md"
 MOST_LINES: Final = 45  # of the plan, which is to fit on one screen
 MOST_COLUMNS: Final = 120

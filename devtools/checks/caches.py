@@ -11,8 +11,6 @@ from typing import Final
 from devtools.checks.encodings import SHIPPED
 from devtools.pages import ROOT, at, tree
 
-__all__ = ["complaints"]
-
 DECORATORS: Final = {"lru_cache", "cache"}
 #: `functools` keeps arguments of any length. These functions get short ones only, or few.
 SHORT: Final = {

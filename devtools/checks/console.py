@@ -13,8 +13,6 @@ from devtools.checks.generated import differences
 from devtools.javascript import CONSOLE
 from devtools.pages import at, read
 
-__all__ = ["PAGE", "complaints", "with_preloads"]
-
 PAGE: Final = CONSOLE / "index.html"
 #: As npm has them: htm 3.1.1 (htm/preact/standalone.module.js) and uPlot 1.6.32 (dist).
 VENDORED: Final = {

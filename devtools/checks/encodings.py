@@ -8,8 +8,6 @@ from typing import Final
 
 from devtools.pages import ROOT, at, tree
 
-__all__ = ["complaints"]
-
 SHIPPED: Final = ("api", "coordinator", "delayq", "workers")
 #: Functions that read or write text in the encoding of the locale unless the call names one.
 TEXT: Final = {"open", "read_text", "write_text", "fdopen", "TextIOWrapper"}

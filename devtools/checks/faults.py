@@ -12,8 +12,6 @@ from typing import Final
 from devtools.checks.generated import differences
 from devtools.pages import DOCS, ROOT, Row, at, read, rows_after, tree
 
-__all__ = ["PAGE", "complaints", "with_layers"]
-
 PAGE: Final = DOCS / "faults.md"
 README: Final = ROOT / "README.md"
 FOLDER: Final = ROOT / "tests" / "faults"

@@ -16,8 +16,6 @@ from packaging.utils import canonicalize_name
 from devtools import constraints
 from devtools.pages import ROOT, at, read
 
-__all__ = ["are_there", "import_no_kazoo", "pin_the_image"]
-
 EXPECTED: Final = ("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", ".gitignore", "docs/openapi.json")
 PROGRAMS: Final = ("dev", ".ci/run")
 #: The one package under tests/: another one could hide a service of the same name.

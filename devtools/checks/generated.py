@@ -9,8 +9,6 @@ from typing import Final, TypeAlias
 
 from devtools.pages import at, read
 
-__all__ = ["Generator", "differences", "write"]
-
 #: Returns a file's text as it should be, given its text as it is. Raises ValueError if the marks are missing.
 Generator: TypeAlias = Callable[[str], str]
 MOST: Final = 10  # differences shown of a file

@@ -13,8 +13,6 @@ from typing import Final
 from devtools.checks.logged import SOURCES
 from devtools.pages import DOCS, ROOT, at, read, rows_after, tree
 
-__all__ = ["complaints"]
-
 PAGE: Final = DOCS / "libraries.md"
 #: Public in spite of the underscore: what a named tuple has, os._exit, and constants of librdkafka's errors.
 PUBLIC: Final = re.compile(r"_(replace|asdict|fields|make|exit|[A-Z_]+)")

@@ -10,8 +10,6 @@ from typing import Final
 
 from devtools.pages import DOCS, PAGES, ROOT, at, blocks_of, read
 
-__all__ = ["RUNNABLE", "blocks_are_run", "index_is_complete", "lead_somewhere"]
-
 #: Languages of blocks that tests/docs/test_blocks.py runs.
 RUNNABLE: Final = ("bash", "python")
 #: Languages of blocks that are only read.

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 from devtools.pages import DOCS, ROOT, at, names_in, read, rows_after, tree
 from devtools.sentences import SENTENCES
 
-__all__ = ["SOURCES", "Call", "calls", "complaints"]
-
 PAGE: Final = DOCS / "observability.md"
 SENTENCES_FILE: Final = ROOT / "devtools" / "sentences.py"
 SOURCES: Final = sorted(

@@ -9,8 +9,6 @@ from delayq.embedded import EmbeddedServer
 from devtools.exported_metrics import exported
 from devtools.pages import DOCS, at, names_in, rows_after
 
-__all__ = ["complaints"]
-
 PAGE: Final = DOCS / "observability.md"
 #: The row for what each process exports of itself.
 PROCESS: Final = "process_"

@@ -20,8 +20,6 @@ from delayq.client.looking.audit import WantedEntries
 from devtools.checks.logged import calls
 from devtools.pages import DOCS, at, names_in, read, rows_after
 
-__all__ = ["complaints"]
-
 GLOSSARY: Final = DOCS / "glossary.md"
 #: The list of plain words in names, at the end of the glossary.
 PLAIN: Final = "<!-- plain words:"

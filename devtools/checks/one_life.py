@@ -15,8 +15,6 @@ from workers.queue import cursor, in_flight, ordering, settlement, share
 from workers.sending import circuit, message
 from workers.sending.message import InFlightMessage
 
-__all__ = ["complaints"]
-
 FOLDER: Final = Path(inspect.getfile(workers)).parent
 LIFE: Final = Path(inspect.getfile(in_flight))
 CURSOR: Final = Path(inspect.getfile(cursor))

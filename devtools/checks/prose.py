@@ -22,8 +22,6 @@ from devtools.texts import files_of
 from testbed import tools
 from testbed.errors import ServerMissing
 
-__all__ = ["UNCLEAN", "complaints", "findings"]
-
 CONFIGURATION: Final = ROOT / ".vale.ini"
 #: The files that do not follow the rules yet. It only shrinks.
 UNCLEAN: Final = ROOT / "devtools" / "prose" / "unclean.txt"

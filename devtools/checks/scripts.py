@@ -16,8 +16,6 @@ from devtools import rights
 from devtools.checks.generated import differences
 from devtools.pages import DOCS, at, read
 
-__all__ = ["complaints"]
-
 PROTOCOL: Final = DOCS / "protocol.md"
 #: Pages with the rest of the scripts.
 OTHERS: Final = tuple(DOCS / f"protocol-{part}.md" for part in ("workers", "consumers", "limits"))

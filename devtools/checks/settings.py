@@ -18,8 +18,6 @@ from devtools import configuration
 from devtools.checks.generated import differences
 from devtools.pages import DOCS, ROOT, at, blocks_of, read
 
-__all__ = ["complaints"]
-
 KAFKA: Final = DOCS / "targets-kafka.md"
 CONFIG: Final = ROOT / "delayq" / "config.py"
 

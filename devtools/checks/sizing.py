@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from devtools.pages import DOCS, at, read
 
-__all__ = ["complaints"]
-
 PAGE: Final = DOCS / "sizing.md"
 RESULTS: Final = DOCS / "benchmarks" / "results.json"
 #: The allowed difference of a rounded figure from the measured one, which varies as much.

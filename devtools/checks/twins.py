@@ -13,8 +13,6 @@ from devtools import unasync
 from devtools.checks.logged import SOURCES
 from devtools.pages import ROOT, at, read, tree
 
-__all__ = ["are_up_to_date", "complaints"]
-
 MOST: Final = 20  # lines in all that may be written twice
 BY_CHANCE: Final = 2  # lines that two functions of one name may share, and mean nothing
 

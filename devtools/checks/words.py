@@ -8,8 +8,6 @@ from typing import Final
 
 from devtools.pages import DOCS, PAGES, ROOT, at, read
 
-__all__ = ["complaints"]
-
 README: Final = ROOT / "README.md"
 #: Words that a page has at most, as `wc -w` counts them, and those of any other page.
 PAGE_WORDS: Final = {

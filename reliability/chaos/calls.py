@@ -10,8 +10,6 @@ import msgspec
 
 from reliability.chaos.history import History
 
-__all__ = ["Calls", "Reply"]
-
 SECONDS = 6.0
 NOBODY = -1
 _HEADERS = {"content-type": "application/json"}

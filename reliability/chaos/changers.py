@@ -14,8 +14,6 @@ from reliability.chaos.drawing import Change, Planned
 from reliability.chaos.history import History, now
 from reliability.waiting import join
 
-__all__ = ["Changers"]
-
 THREADS = 6
 AGAIN = 700
 MOST_AT_ONCE = 100

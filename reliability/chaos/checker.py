@@ -12,8 +12,6 @@ from typing import Any
 
 from reliability.chaos.history import FAULTS, FORWARDS, TRAFFIC, read
 
-__all__ = ["Verdict", "check"]
-
 QUEUES = 16
 MOST_EXAMPLES = 20
 # The facts about a message, which takes 20 bytes here, so that a history of millions fits.

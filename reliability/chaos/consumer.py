@@ -12,8 +12,6 @@ import redis
 from reliability.chaos.history import History
 from reliability.waiting import GaveUp, join
 
-__all__ = ["Consumer"]
-
 PAGE = 2_000
 PAUSE = 0.05
 TRIM_EVERY = 40

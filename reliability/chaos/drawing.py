@@ -9,8 +9,6 @@ from typing import Any
 from reliability.chaos.options import Options
 from reliability.chaos.stack import GENERAL, STREAMS
 
-__all__ = ["CLOSE", "Change", "Planned", "draw_batch"]
-
 #: ms around the due time in which a third of all changes is made.
 CLOSE = 20
 SHORT = 50  # ms

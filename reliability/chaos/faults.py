@@ -6,8 +6,6 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["KINDS", "Fault", "Kind", "deal_faults", "draw_faults"]
-
 
 class Kind(NamedTuple):
     """How often a kind of fault is drawn (in proportion), which processes it may hit, and how long it lasts (s)."""

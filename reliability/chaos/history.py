@@ -24,8 +24,6 @@ from typing import IO, Any, Self
 
 import msgspec
 
-__all__ = ["FAULTS", "FORWARDS", "RUN", "TRAFFIC", "History", "now", "read"]
-
 TRAFFIC, FORWARDS, FAULTS, RUN = "traffic.jsonl", "forwards.jsonl", "faults.jsonl", "run.json"
 
 

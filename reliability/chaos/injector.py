@@ -16,8 +16,6 @@ from reliability.chaos.stack import Stack
 from testbed.process import stand_still
 from tests.support.service import OneProcess
 
-__all__ = ["Injector"]
-
 #: Ends a fault; False if it has to be tried again a little later.
 Heal = Callable[[], bool | None]
 STEP = 0.2

@@ -16,8 +16,6 @@ from workers.queue.cursor import Cursor
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
 
-__all__ = ["MUTANTS", "Mutant", "plant"]
-
 
 def _target_hangs(at: float, seconds: float) -> Fault:
     return Fault(at, "pause-target", 0, seconds)

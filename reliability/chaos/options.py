@@ -12,8 +12,6 @@ from pathlib import Path
 from reliability.chaos.faults import KINDS, Fault
 from reliability.waiting import PATIENCE
 
-__all__ = ["Options", "parse"]
-
 LONGEST_DELAY = 20.0
 
 

@@ -19,8 +19,6 @@ from reliability.chaos.options import Options
 from reliability.chaos.senders import ByClient, ByHttp, Sender
 from reliability.waiting import join
 
-__all__ = ["Producers"]
-
 THREADS = 3
 AGAIN = 1.0
 MOST_UNKNOWN = 2_000  # messages of a thread whose outcome is unknown before it schedules no new ones

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from delayq.embedded.processes import LOCALHOST
 from tests.support.proxy import CHUNK, Link, Proxy
 
-__all__ = ["Relays"]
-
 
 class _Road(Proxy):
     """One port, and the port that it leads to."""

@@ -19,8 +19,6 @@ from reliability.chaos.producers import Producers
 from reliability.chaos.stack import GENERAL, STREAMS, WINDOW, Stack
 from testbed.zookeeper import ZooKeeperServer
 
-__all__ = ["run"]
-
 #: Makes what goes on beside the traffic, for as long as that lasts.
 Beside = Callable[[Stack], AbstractContextManager[object]]
 

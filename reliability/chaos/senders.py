@@ -11,8 +11,6 @@ from delayq.client.scheduling.schedule import Scheduled
 from delayq.config import Settings
 from reliability.chaos.calls import Calls
 
-__all__ = ["ByClient", "ByHttp", "Sender"]
-
 Items = Sequence[Mapping[str, Any]]
 
 

@@ -23,8 +23,6 @@ from testbed.zookeeper import ZooKeeperServer
 from tests.support.servers import KEPT
 from tests.support.service import OneProcess
 
-__all__ = ["GENERAL", "STREAMS", "WINDOW", "Stack"]
-
 #: Topics into streams of the same Redis, by the one script; and by the general path into another Redis.
 STREAMS = tuple(f"stream.{number}" for number in range(4))
 GENERAL = tuple(f"general.{number}" for number in range(4))

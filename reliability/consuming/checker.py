@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 from delayq.store.keys import dead_id
 from reliability.consuming.records import Line
 
-__all__ = ["Turn", "Verdict", "check"]
-
 #: The first id of a message in the id of each of its hand-backs and dead letters.
 _ORIGIN: Final = re.compile(r"m-\d+")
 

@@ -23,8 +23,6 @@ from delayq.config import load_settings
 from delayq.received import Received
 from reliability.consuming.records import Records, now
 
-__all__ = ["LEASE", "MIN_REPLICAS", "ONE", "POISONED", "QUEUES", "REDIS_TIMEOUT", "SHARED", "own_topic"]
-
 #: A topic with a stream, two topics that share one, and a topic with a stream for each queue.
 ONE: Final = "chaos.consumed"
 SHARED: Final = ("chaos.shared.a", "chaos.shared.b")

@@ -15,8 +15,6 @@ from reliability.waiting import join
 from testbed.process import stand_still
 from tests.support.service import OneProcess
 
-__all__ = ["KINDS", "RESHARDS", "Injector"]
-
 #: How often each kind is drawn. 'kill' is SIGKILL and 'stop' SIGTERM; 'freeze' stops a process for a moment. 'refuse' lets no
 #: connections of a consumer to its API through, 'hole' swallows requests and replies, 'mute' only the replies, and 'reset'
 #: breaks connections once. Two callers delete a group at once, while its consumers receive.

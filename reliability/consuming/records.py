@@ -21,8 +21,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Line", "Records", "now", "read"]
-
 Line = tuple[int, str, str, str, Any]
 
 _decoder = msgspec.json.Decoder(Line)

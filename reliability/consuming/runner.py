@@ -20,8 +20,6 @@ from reliability.consuming.records import now, read
 from reliability.consuming.stack import CONSUMERS, GROUPS, Stack, started
 from reliability.waiting import PATIENCE, GaveUp, join, wait_until
 
-__all__ = ["run"]
-
 BATCH: Final = 10
 #: A third of the messages has an ordering key.
 TOPICS: Final = (ONE, *SHARED, QUEUES, QUEUES)

@@ -30,8 +30,6 @@ from reliability.waiting import GaveUp, join, wait_until
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
 from tests.support.service import ROOT, OneProcess
 
-__all__ = ["CONSUMERS", "GROUPS", "Stack", "started"]
-
 BEGIN: Final = 4  # queues, until a reshard
 #: The group and the client of each consumer.
 CONSUMERS: Final = (

@@ -19,8 +19,6 @@ from msgspec.structs import replace
 
 from reliability.model.search import Broken, search
 
-__all__ = ["Rules", "check"]
-
 Step = tuple[str, "State"]
 Place = Literal["waiting", "in flight", "dead"]
 

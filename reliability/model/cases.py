@@ -22,8 +22,6 @@ from reliability.model import (
     wake_model,
 )
 
-__all__ = ["MODELS", "Finding", "Model", "Variant", "search_worlds"]
-
 #: The violation or None, the steps that lead to it or how far the search went, and the number of states.
 Result = tuple[str | None, str, int]
 #: Searches by these rules. Keys are fields of the model's `Rules` that differ from the rules.

@@ -22,8 +22,6 @@ from msgspec.structs import replace
 
 from reliability.model.search import Broken, search
 
-__all__ = ["Rules", "check"]
-
 Act = Literal["ack", "back", "extend"]
 Step = tuple[str, "State"]
 

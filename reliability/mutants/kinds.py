@@ -14,8 +14,6 @@ from reliability.chaos.mutants import Mutant as ChaosMutant
 from reliability.mutants.rules import MUTANTS, OF_PAUSES, Mutant
 from tests.workers import test_living_owner as living
 
-__all__ = ["KINDS", "Kind", "name_of", "place_of"]
-
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from reliability.mutants import puller
 
-__all__ = ["PLANTED", "Planted"]
-
 
 class Planted(NamedTuple):
     """`there` stands once in `file` and is replaced by `instead`. Then one of `tests` must fail."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FILE", "RULES", "TESTS"]
-
 FILE: Final = "workers/queue/puller.py"
 TESTS: Final = ("tests/workers/test_puller.py",)
 

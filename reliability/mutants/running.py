@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["LAYERS", "Ran", "collect_layers", "run_tests"]
-
 #: The layers of the suite, by the expression of marks that selects them.
 LAYERS: Final = {"default": "not long and not release", "long": "long and not release", "release": "release"}
 #: Seconds for one test of a patient run that has no timeout of its own.

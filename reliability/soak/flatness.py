@@ -11,8 +11,6 @@ import msgspec
 
 from reliability.soak.sampling import Sample
 
-__all__ = ["BOUNDS", "LEAST", "WARM_UP", "Trend", "judge", "slope"]
-
 #: s from a process's start that do not count: ended messages are remembered for 60 s, delays are up to 20 s.
 WARM_UP: Final = 90.0
 #: The judgement of a process needs samples of this many s after that.

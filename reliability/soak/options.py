@@ -12,8 +12,6 @@ from reliability.chaos.faults import KINDS, Fault
 from reliability.chaos.options import Options
 from tests.support.servers import REDIS_SERVER
 
-__all__ = ["EVERY", "draw", "options_of", "parse"]
-
 #: Seconds between two faults.
 EVERY = 60.0
 #: Faults that end a process and start it again.

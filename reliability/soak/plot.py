@@ -8,8 +8,6 @@ import matplotlib
 
 from reliability.soak.report import Report
 
-__all__ = ["PLOT", "draw"]
-
 PLOT = "soak.png"
 _TITLES = {
     "rss": "resident memory, MiB",

@@ -15,8 +15,6 @@ from reliability.chaos.options import Options
 from reliability.soak.flatness import LEAST, WARM_UP, Trend, judge
 from reliability.soak.sampling import Sample
 
-__all__ = ["JSON", "LONG_ENOUGH", "Report", "make", "save"]
-
 JSON = "soak.json"
 #: s of a run from which on every process must have been judged: what restarts one comes in its first half.
 LONG_ENOUGH = 2 * (WARM_UP + LEAST + 15)

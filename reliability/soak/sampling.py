@@ -16,8 +16,6 @@ import redis
 from reliability.chaos.stack import Stack
 from reliability.waiting import join
 
-__all__ = ["MIB", "Sample", "Sampler", "look"]
-
 MIB = 1024 * 1024
 EVERY = 3.0  # s
 

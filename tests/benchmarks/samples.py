@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from benchmarks.results import NAMES, Environment, Figure, Pair, Result, paired, single
 
-__all__ = ["all_results", "result"]
-
 ENVIRONMENT = Environment(
     cpu="A processor",
     cores=2,

@@ -10,8 +10,6 @@ from typing import Final, Self
 
 from delayq.embedded.processes import LOCALHOST
 
-__all__ = ["DroppingProxy"]
-
 _LENGTH: Final = b"content-length:"
 
 

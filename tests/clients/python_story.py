@@ -21,8 +21,6 @@ from delayq.base.clock import SystemClock
 from delayq.client.plans import Leased
 from delayq.webhooks import SignatureError, verify_webhook
 
-__all__ = ["tell_round"]
-
 Json = Mapping[str, Any]
 
 

@@ -35,18 +35,6 @@ from tests.support.waiting import eventually
 from workers.queue.census import CensusTaker
 from workers.queue.queue_context import Pace
 
-__all__ = [
-    "BURST",
-    "HOUR",
-    "MARKUP",
-    "PARKED",
-    "AnotherApi",
-    "World",
-    "now",
-    "small_world",
-    "whole_world",
-]
-
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
 MESSAGES: Final = amount(20_000, 100_000)

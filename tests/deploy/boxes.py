@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from tests.support.waiting import eventually
 
-__all__ = ["Box", "Boxed"]
-
 #: In a mount and a process namespace of its own: the files, read-only, with their /tmp, /proc and /dev and this machine's
 #: names; then the command in the place of this, as process 1, of that user, without rights.
 _INSIDE: Final = """\

@@ -16,8 +16,6 @@ pytest.importorskip("kubernetes_validate", reason="no schemas of Kubernetes: pip
 import jsonschema
 from referencing import Registry, Resource
 
-__all__ = ["NEWEST", "RELEASES", "complaints"]
-
 _OWN: Final = Path(__file__).parent / "schemas"
 _DIALECT: Final = jsonschema.Draft202012Validator
 

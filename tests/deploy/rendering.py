@@ -17,8 +17,6 @@ from testbed import tools
 from testbed.errors import ServerMissing
 from tests.deploy.kubernetes import NEWEST
 
-__all__ = ["CASES", "CHART", "Objects", "empty", "helm", "of_kind", "pod_specs", "refused", "render", "values"]
-
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "charts" / "delayq"
 #: The sets of values that are tried, by name.

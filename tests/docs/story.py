@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from tests.docs.blocks import Block, matches
 
-__all__ = ["REDIS", "Service", "Story"]
-
 #: Where ./dev up listens, which is what the pages say.
 API: Final = re.compile(r"(?:127\.0\.0\.1|localhost):8080\b")
 REDIS: Final = re.compile(r"redis://(?:127\.0\.0\.1|localhost):6389\b(?:/0)?")

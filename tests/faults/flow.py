@@ -20,11 +20,6 @@ from tests.support.service import OneProcess, Service
 from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
-__all__ = [
-    "GENERAL", "LOCAL", "ROUTES", "answered", "arrivals", "batch", "delayq", "drained", "entries", "ids_of", "left", "metric",
-    "now", "refused", "schedule", "state_of", "wait_until",
-]  # fmt: skip
-
 #: Topics that begin with 'g.' take the general path (pull, forward, ack), all others are appended by the pull itself.
 ROUTES: Final = json.dumps([{"name": "general", "match": "g.*", "path": "general"}, {"name": "streams", "match": "*"}])
 GENERAL: Final = "g.t"

@@ -28,8 +28,6 @@ from tests.support.unread import unread
 from tests.support.waiting import settled
 from tests.support.zookeeper import ZooKeeperProxy, end_session, real_zookeeper
 
-__all__ = ["QUEUES", "WINDOW", "House", "new_house", "readiness"]
-
 QUEUES, WINDOW = 8, 100
 #: One thread of each worker sends, so that a test knows what each of them may have begun to send.
 SETTINGS = {

@@ -9,8 +9,6 @@ from delayq import Client, Message
 from tests.faults.house import House
 from tests.support.waiting import eventually
 
-__all__ = ["keep_to"]
-
 
 def keep_to(house: House, rate: int, count: int) -> None:
     """In no second more than the rate and one burst arrive, and all arrives, though a worker is killed in the middle."""

@@ -17,8 +17,6 @@ from tests.support.sink import Sink, real_sink
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
-__all__ = ["QUEUES", "WINDOW", "Group", "Rig", "behind", "fail_over", "group_on", "rig"]
-
 QUEUES, WINDOW = 4, 100
 SETTINGS: dict[str, Any] = {
     "queues": str(QUEUES), "window": str(WINDOW), "redis_timeout": str(REDIS_TIMEOUT), "retry_base": "100", "retry_cap": "500",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["Named", "named_in"]
-
 FUNCTIONS: Final = frozenset({
     "abs", "absent", "and", "by", "count", "deriv", "group_right", "histogram_quantile", "increase", "max", "min", "on", "or",
     "rate", "sum", "time", "unless", "without",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["ALL", "amount"]
-
 #: `./dev test --all` sets the variable.
 ALL: Final = os.environ.get("DELAYQ_TEST_ALL", "") not in ("", "0")
 

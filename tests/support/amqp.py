@@ -12,8 +12,6 @@ import pika
 from testbed.rabbitmq import RabbitMQ
 from tests.support.waiting import eventually
 
-__all__ = ["Amqp", "amqp"]
-
 Taken = tuple[pika.BasicProperties, bytes]
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 import pika
 
-__all__ = ["RawProperties", "encoded", "field", "long", "timestamp"]
-
 #: In the order of their flags, with the form of each.
 FIELDS = {
     "content_type": "short", "content_encoding": "short", "headers": "long", "delivery_mode": "B", "priority": "B",

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from tests.support.preload import shim
 
-__all__ = ["BentClock"]
-
 SOURCE = Path(__file__).with_name("clockshim.c")
 LAYOUT = struct.Struct("=qqq")
 

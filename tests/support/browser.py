@@ -25,8 +25,6 @@ from playwright.sync_api import (
 
 from tests.support.timeouts import PATIENCE
 
-__all__ = ["MIDDAY", "Pages", "load", "resize", "settle", "small_targets", "too_wide", "violations"]
-
 expect.set_options(timeout=PATIENCE * 1_000)
 
 #: A time zone in which it is about noon, so that a time of this test is one of today.

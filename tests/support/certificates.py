@@ -16,8 +16,6 @@ from cryptography.hazmat.primitives.serialization import (
 
 from delayq.embedded.processes import LOCALHOST
 
-__all__ = ["Authority", "Certificate"]
-
 
 @dataclass(frozen=True)
 class Certificate:

@@ -17,8 +17,6 @@ import pytest
 
 from tests.support.amounts import ALL
 
-__all__ = ["EXCEPTIONS", "CpuBudget"]
-
 DEFAULT_SECONDS: Final = 3.0
 LONG_SECONDS: Final = 15.0
 #: A test above this multiple of its limit fails the run.

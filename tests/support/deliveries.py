@@ -10,8 +10,6 @@ from delayq.domain.message import Limits, Message
 from delayq.targets import Result
 from workers.sending.message import InFlightMessage
 
-__all__ = ["delivery", "outcomes"]
-
 
 def delivery(id: str, body: Any = "x", attempts: int = 0, **fields: Any) -> InFlightMessage:
     """A pulled message that was due at 20,000."""

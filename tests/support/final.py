@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import ldexp
 from typing import Final
 
-__all__ = ["CANCELLED", "CANCELLED_IN_FLIGHT", "DISCARDED", "FORWARDED", "ended"]
-
 FORWARDED: Final = 0
 CANCELLED: Final = 1
 CANCELLED_IN_FLIGHT: Final = 2

@@ -13,8 +13,6 @@ import pytest
 
 from tests.support.preload import shim
 
-__all__ = ["Disk", "cut_off", "slow_disk"]
-
 SOURCE = Path(__file__).with_name("fsync_shim.c")
 FOREVER = 3_600_000
 

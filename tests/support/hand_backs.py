@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-__all__ = ["next_id"]
-
 
 def next_id(first: str, count: int, topic: str = "orders.unpaid", suffix: str = "") -> str:
     """The id of a message after so many hand-backs, the last one to this topic."""

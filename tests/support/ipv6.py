@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 
-__all__ = ["has_ipv6"]
-
 
 def has_ipv6() -> bool:
     """Whether a socket can be bound to the loopback address of IPv6."""

@@ -9,8 +9,6 @@ from typing import Any
 from delayq.config import Settings
 from delayq.domain.api_keys import SCOPES, ApiKey, Scope, make_key, write_keys
 
-__all__ = ["EVERYTHING", "KeyFile"]
-
 EVERYTHING: Mapping[str, Sequence[Scope]] = {"*": SCOPES}
 
 

@@ -12,8 +12,6 @@ import httpx2
 from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
-__all__ = ["Load"]
-
 
 class Load:
     """Schedules `batch` messages of each topic every `pause` seconds, and cancels a few; repeats calls with an unknown

@@ -12,8 +12,6 @@ from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
-__all__ = ["MovingName", "moving_name"]
-
 
 class MovingName:
     """Two servers, and the name of the one that leads; no connection is ever closed by this side."""

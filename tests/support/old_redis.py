@@ -10,8 +10,6 @@ from typing import Any
 
 from delayq.embedded.processes import LOCALHOST
 
-__all__ = ["VERSION", "answering", "old_redis"]
-
 VERSION = "6.2.14"
 INFO = (
     f"redis_version:{VERSION}\r\nrole:master\r\nloading:0\r\naof_enabled:1\r\nmaxmemory_policy:noeviction\r\n"

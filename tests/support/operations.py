@@ -15,8 +15,6 @@ from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, taken
 
-__all__ = ["AT", "COMMANDS_ONLY", "OPERATIONS", "Operation", "fill"]
-
 AT: Final = 2_000_000_000_000
 #: Durations and dates that no operation takes.
 LONG: Final = "9" * 5_000

@@ -11,8 +11,6 @@ from delayq.store import commands
 from delayq.store.commands import Change, PoliciesSet
 from delayq.store.keys import queue_keys
 
-__all__ = ["put_policy"]
-
 
 def put_policy(client: Client, name: str = "p", *, apply: bool = True, **knobs: Any) -> str:
     """Set a policy of all topics that begin with 'orders', or take it away; bring it to every queue. The version."""

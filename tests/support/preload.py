@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["shim"]
-
 _FLAGS = ["-O2", "-Wall", "-Werror", "-fPIC", "-shared"]
 
 

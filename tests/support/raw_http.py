@@ -13,8 +13,6 @@ from api.asgi import answer_problem
 from api.server import Config, Protocol
 from api.wire.problems import Problem
 
-__all__ = ["Answered", "Connection", "Requested", "answers", "requests"]
-
 
 class Requested(NamedTuple):
     """What an application was called with, or what bytes ask for."""

@@ -13,8 +13,6 @@ from typing import Any, Self
 from delayq.embedded.processes import LOCALHOST
 from tests.support.timeouts import HTTP_TIMEOUT
 
-__all__ = ["Answer", "Receiver", "Request"]
-
 
 @dataclass(frozen=True)
 class Request:

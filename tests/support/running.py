@@ -10,8 +10,6 @@ import pytest
 
 from testbed.errors import ServerMissing
 
-__all__ = ["running"]
-
 
 class OwnServer(Protocol):
     """A server of one's own."""

@@ -19,8 +19,6 @@ from testbed.process import stand_still
 from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
-__all__ = ["ROOT", "OneProcess", "Service"]
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -13,8 +13,6 @@ import msgspec
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.waiting import eventually
 
-__all__ = ["Arrival", "Sink", "real_sink"]
-
 
 class Arrival(msgspec.Struct, frozen=True):
     """An entry of a stream: when it was appended (Unix ms by the server's own clock), and for when it was asked."""

@@ -7,8 +7,6 @@ from typing import Final
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-__all__ = ["SAMPLED", "UNSAMPLED", "Recorded", "traceparent_of"]
-
 SAMPLED: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED: Final = SAMPLED[:-1] + "0"
 

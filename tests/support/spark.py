@@ -16,8 +16,6 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from testbed.process import ServerProcess
 from tests.house.processes import ROOT
 
-__all__ = ["HOSTS", "environment", "need_java", "spark_home", "standalone"]
-
 #: The master lives on the first of them, too.
 HOSTS: Final = (LOCALHOST, "127.0.0.2")
 START_SECONDS: Final = 60.0

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Self
 
-__all__ = ["StuckOutput"]
-
 
 class StuckOutput:
     """A named pipe at a path, which a program may have as its output; `stop_reading` fills it."""

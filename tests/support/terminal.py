@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-__all__ = ["AtTerminal", "without_progress"]
-
 #: What a step that takes more than two seconds prints, on a busy machine any of them.
 _PROGRESS = re.compile(r"^(?:delayq|dev): [^:\n]+, \d+ s(: .*)?\n", re.MULTILINE)
 

@@ -8,18 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "DRAIN_TIMEOUT",
-    "HTTP_TIMEOUT",
-    "NODE_TIMEOUT",
-    "PATIENCE",
-    "REDIS_TIMEOUT",
-    "SEND_SECONDS",
-    "SEND_TIMEOUT",
-    "SENTINEL_DOWN_AFTER",
-    "SESSION_TIMEOUT",
-]
-
 #: Seconds that a test's own client waits for one reply.
 PATIENCE: Final = 30.0
 #: Seconds that a test's HTTP client waits for one answer.

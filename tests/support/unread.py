@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["unread"]
-
 CONNECTIONS = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
 ESTABLISHED = "01"
 

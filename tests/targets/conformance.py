@@ -25,8 +25,6 @@ from delayq.domain.routes import Route
 from delayq.targets import Delivery, Result, Target, open_target, register_target
 from tests.targets.adapters import Seen
 
-__all__ = ["ADAPTERS", "KINDS", "Adapter", "Kind", "fields", "hanging", "put_flaky_before"]
-
 ADAPTERS = Path(__file__).parent / "adapters"
 NOWHERE = "redis://127.0.0.1:1/0"
 

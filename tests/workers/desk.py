@@ -16,8 +16,6 @@ from workers.sending.message import InFlightMessage
 from workers.sending.sender import GRACE, Sender
 from workers.sending.stall_detector import StallDetector
 
-__all__ = ["ROUTE", "Desk", "held"]
-
 ROUTE = Route(name="memory", target="memory:")
 
 

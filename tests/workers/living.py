@@ -33,8 +33,6 @@ from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
 
-__all__ = ["live"]
-
 BOUNDS = Bounds(window=60, window_bytes=40_000, look=12, max_attempts=4, backoff=Backoff(10, 200))
 TOPICS = {"g.t": "general", "g.p": "general", "o.t": "other"}
 PAUSES = ("g.p", "*.t", "o.*", "*")

@@ -22,8 +22,6 @@ from workers.limits.limit import IDLE, Limit, Listener
 from workers.limits.rate import RateLimit
 from workers.limits.slots import SlotLimit
 
-__all__ = ["NodeLimits"]
-
 #: The most limits in one packet.
 AT_A_TIME: Final = 200
 LONGEST_WAIT: Final = 60_000

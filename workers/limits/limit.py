@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from delayq.store.commands import Head, SlotRequest, Spending
 
-__all__ = ["IDLE", "Limit", "Listener", "admit", "begin"]
-
 #: ms: if permits are short, about as many messages wait in memory as begin in this time.
 LATELY: Final = 150
 #: ms after which an unused limit is forgotten.

@@ -14,8 +14,6 @@ from delayq.store.commands import Granted, Spending
 from delayq.store.keys import rate_key
 from workers.limits.limit import IDLE, Limit, Listener
 
-__all__ = ["Permits", "RateLimit", "life_and_burst"]
-
 #: The ends (monotonic ms) and the numbers of permits.
 Permits = Sequence[tuple[int, int]]
 #: The longest and the shortest life of a permit in ms. The burst in Redis is smaller by the permits of one life.

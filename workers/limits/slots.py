@@ -16,8 +16,6 @@ from delayq.store.commands import MOST_SLOTS, SlotRequest, taken_slots
 from delayq.store.keys import slots_key
 from workers.limits.limit import IDLE, Limit
 
-__all__ = ["SlotLimit"]
-
 #: A node uses a slot repeatedly for USED_AGAIN ms. Redis keeps it BESIDES ms longer than the longest send lasts. A send begins
 #: after the request, and a hung send is given up late.
 USED_AGAIN: Final = 800

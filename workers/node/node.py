@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
     from workers.sending.spans import Spans
 
-__all__ = ["Node"]
-
 T = TypeVar("T")
 
 ROUND = 500  # ms

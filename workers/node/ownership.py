@@ -13,8 +13,6 @@ from delayq.base.errors import DelayqError, StoreError
 from delayq.domain.nodes import ranges
 from workers.queue.pull_job import PullJob
 
-__all__ = ["STUCK", "Ownership"]
-
 #: ms without a tick after which a pull job counts as stuck. Its waits are far shorter, even with a slow Redis.
 STUCK = 30_000
 JOIN_STEP = 5

@@ -15,8 +15,6 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.store.keys import ADVANCED, queue_keys
 
-__all__ = ["WakeListener"]
-
 RECEIVE = 1.0
 PAUSE = 0.2
 log = structlog.get_logger()

@@ -13,8 +13,6 @@ from workers.limits.asking import NodeLimits
 from workers.limits.limit import Limit, Listener
 from workers.sending.message import InFlightMessage
 
-__all__ = ["AwaitingPermits"]
-
 
 class AwaitingPermits:
     """Holds at most `most` messages. Limits notify `listener` of permits."""

@@ -15,8 +15,6 @@ from delayq.store.commands import REST, Census, Command, Now, Slice, Tally
 from delayq.store.keys import QueueKeys
 from workers.queue.queue_context import Pace
 
-__all__ = ["CensusTaker"]
-
 #: ms between two slices of a queue. A queue is pulled at least once a second.
 EVERY: Final = 900
 #: The next census begins TIMES as long after this one as this one took, within these ms, so that it costs little.

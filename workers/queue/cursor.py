@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from delayq.store.commands import Head, Pulled
 
-__all__ = ["LATE", "Cursor", "Flood"]
-
 LATE = 20  # ms: if the head is later than that, there is a flood
 LOOK_BACK = 500  # ms of the backlog that count as fresh at the start of a flood
 FRESH_EVERY = 12  # ms between two pulls of fresh messages

@@ -47,8 +47,6 @@ from workers.queue.topics import Stream, Topics, stream_of
 from workers.sending.groups import Report
 from workers.sending.message import InFlightMessage, Probe, Stage
 
-__all__ = ["MOVES", "InFlight"]
-
 #: The stages that may follow each stage.
 MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
     Stage.PULLED: frozenset({Stage.WAITING, Stage.SETTLING, Stage.PARKING, Stage.GONE}),

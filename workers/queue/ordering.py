@@ -7,8 +7,6 @@ from bisect import insort
 from delayq.store.keys import ParkedSet
 from workers.sending.message import InFlightMessage, Stage
 
-__all__ = ["MOST", "Lanes"]
-
 #: The most messages of one lane in flight. Further ones are parked under the lane's name.
 MOST = 16
 #: Parked messages may come back when a lane has no more messages in flight than these.

@@ -16,8 +16,6 @@ from workers.queue.parked_sets import ParkedSets
 from workers.queue.queue_context import Bounds
 from workers.sending.message import InFlightMessage
 
-__all__ = ["ACK", "Ack", "Bury", "Destination", "Outcome", "Park", "Retry", "judge", "sort"]
-
 
 class Ack(msgspec.Struct, frozen=True):
     """The message was delivered, so Redis removes it."""

@@ -16,8 +16,6 @@ from delayq.domain.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Parked
 from delayq.store.keys import ParkedSet
 
-__all__ = ["ParkedSets"]
-
 #: ms until the names of the sets of topics are read again, too.
 READ_EVERY: Final = 10_000
 #: A set that Redis has not described. All messages count as later than its earliest one. It counts as small, like most sets where

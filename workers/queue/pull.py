@@ -17,8 +17,6 @@ from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
 from workers.queue.topics import Topics
 
-__all__ = ["LONGEST_WAIT", "Pull", "Pulling", "Release"]
-
 #: Messages that a pull looks at where it appends them: other clients wait for as long as its script takes.
 APPEND_LOOK = 200
 #: Bytes of messages that a pull asks for: half as many behind one that failed, as the line may be too narrow for its answer.

@@ -35,8 +35,6 @@ from workers.queue.topics import Topics
 from workers.sending.message import InFlightMessage
 from workers.sending.stall_detector import StallDetector
 
-__all__ = ["PullJob"]
-
 #: ms until the next pull if the queue has other policies than this node, or the worker may not send. A change of either
 #: ends the wait.
 OUTDATED_WAIT: Final = 100

@@ -19,8 +19,6 @@ from delayq.store.connect.address import Node
 from delayq.store.connect.store import Begun, Store
 from workers.queue.pull_job import PullJob
 
-__all__ = ["HUNG", "PACKET_TIMEOUT", "SLICES", "Puller", "Pullers"]
-
 #: Backlogs in a packet: fresh messages wait for these at most.
 SLICES: Final = 2
 #: ms after which no further wait for a packet begins. The results of commands without an answer are unknown.

@@ -22,8 +22,6 @@ from workers.sending.sender import Sender
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["Bounds", "CurrentPolicies", "Incarnation", "Pace", "QueueContext"]
-
 
 class Incarnation:
     """The name of an owner in scripts: its epoch, and a number that grows when a reply of Redis is lost."""

@@ -23,8 +23,6 @@ from workers.queue.queue_context import QueueContext
 from workers.queue.share import Share
 from workers.queue.topics import Topics
 
-__all__ = ["Releasing"]
-
 #: The most messages of one release, the most that it appends to streams, and its most topics. Other clients of Redis wait
 #: while its script runs.
 MOST_AT_ONCE: Final = 500

@@ -16,8 +16,6 @@ from delayq.store.commands import AsPulled, Command, Now
 from workers.queue.outcomes import Ack, Bury, Outcome, Park, Retry
 from workers.queue.queue_context import QueueContext
 
-__all__ = ["Corrupt", "Settlement", "Step"]
-
 CHUNK = 500
 
 

@@ -14,8 +14,6 @@ from workers.sending.groups import Report
 from workers.sending.message import InFlightMessage
 from workers.sending.sender import STALL, Sender
 
-__all__ = ["Share"]
-
 
 class Share:
     """Room for messages of a weight of `most` together. `InFlight` changes what is counted here."""

@@ -14,8 +14,6 @@ import structlog
 
 from delayq.base.clock import Clock
 
-__all__ = ["LossDetector", "Progress"]
-
 BACK_OFF = 10_000  # ms without messages in flight that count as the back-off before another attempt
 PULLS_FAIL_AFTER = 10_000  # ms in which every pull failed
 #: The counters in the answer of a pull.

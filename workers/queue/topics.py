@@ -19,8 +19,6 @@ from delayq.store.keys import ParkedSet, QueueKeys, rate_key
 from delayq.targets.redis_stream.target import is_local
 from workers.limits.rate import life_and_burst
 
-__all__ = ["ASK_EVERY", "MOST", "Stream", "Topics", "stream_of"]
-
 #: The most topics that a pull gets. Further topics replace the oldest.
 MOST = 256
 #: ms until the streams that take nothing are asked again.

@@ -6,8 +6,6 @@ import random
 
 import msgspec
 
-__all__ = ["Backoff"]
-
 
 class Backoff(msgspec.Struct, frozen=True):
     """Back-off in ms: `base` after the first failure, doubling, at most `cap`.

@@ -14,8 +14,6 @@ import msgspec
 from delayq.base.clock import Clock
 from workers.sending.message import InFlightMessage, Probe
 
-__all__ = ["PROBES", "Circuit", "Failed", "Opened"]
-
 FAILURES = 3
 PROBES = 3
 SUSPECTS = 3  # different messages that must fail before the target counts as at fault

@@ -12,8 +12,6 @@ from delayq.targets import Result
 from workers.limits.limit import Limit
 from workers.sending.message import InFlightMessage
 
-__all__ = ["Group", "Lines", "Report", "withdraw_from", "withdraw_limits"]
-
 #: Reports the results of a batch to the queue's owner (None: the batch was not sent). Sending threads call it.
 Report = Callable[[Sequence[InFlightMessage], Sequence[Result] | None], None]
 

@@ -9,8 +9,6 @@ from delayq.domain.codec import Record
 from delayq.domain.routes import Route
 from workers.limits.limit import Limit
 
-__all__ = ["LOOK_AGAIN", "InFlightMessage", "Probe", "Stage"]
-
 #: ms after its pull for which a message may be sent without another pull.
 LOOK_AGAIN = 500
 

@@ -10,8 +10,6 @@ from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
 from workers.sending.message import InFlightMessage
 
-__all__ = ["Observer"]
-
 
 class Observer(Protocol):
     """Counts events. Its methods must not block or raise.

@@ -26,8 +26,6 @@ from workers.sending.stall_detector import StallDetector
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["STALL", "Sender"]
-
 STALL = 100
 GRACE = 1_000
 #: ms after which a message that waits for a thread is not sent but pulled again, because it may have been cancelled.

@@ -18,8 +18,6 @@ from delayq.targets import Result
 from delayq.telemetry.tracing import linked, tracer_of
 from workers.sending.message import InFlightMessage
 
-__all__ = ["Spans"]
-
 _NS = 1_000_000  # of a ms
 log = structlog.get_logger()
 

@@ -8,8 +8,6 @@ import structlog
 
 from delayq.base.clock import Clock
 
-__all__ = ["StallDetector"]
-
 BEATS = 4  # readings of the clock in the longest gap that is no stall
 log = structlog.get_logger()
 

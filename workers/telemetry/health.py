@@ -20,8 +20,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from delayq.base.listening import listen
 from workers.node.node import Node
 
-__all__ = ["HealthPort", "serve"]
-
 #: The most open connections. A further one closes the oldest, so that slow callers cannot block a probe.
 CONNECTIONS: Final = 64
 #: The longest life of a connection (s), even if its caller writes or reads slowly.

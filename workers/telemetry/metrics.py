@@ -23,8 +23,6 @@ from workers.sending.message import InFlightMessage
 if TYPE_CHECKING:
     from workers.node.node import Node
 
-__all__ = ["Metrics"]
-
 
 class Metrics:
     """An `Observer` that counts."""

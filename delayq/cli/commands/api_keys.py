@@ -20,8 +20,6 @@ from delayq.cli.options import AsJson, BadUse, option
 from delayq.config import load_settings
 from delayq.domain.api_keys import SCOPES, ApiKey, Scope, load_keys, make_key, write_keys
 
-__all__ = ["list_", "new", "revoke"]
-
 File = Annotated[str | None, option("--file", metavar="FILE", help="File of the keys; default: DELAYQ_API_KEYS.")]
 COLUMNS: Final = ("id", "name", "scopes", "ids", "rate", "burst", "pending", "created", "audit", "console")
 

@@ -14,8 +14,6 @@ from delayq.base.terminal import Output, say
 from delayq.base.times import format_instant
 from delayq.cli.options import ApiUrl, AsJson, Limit, PageToken, RedisUrl, connect_any, moment, option
 
-__all__ = ["audit"]
-
 #: A time in the JSON of a change, such as the end of a pause.
 _UNIX_MS: Final = re.compile(r"(?<=:)\d{13}(?=[,}])")
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from delayq.spark.rows.tables import Table
     from delayq.spark.writing.counts import Counts
 
-__all__ = ["backfill", "schedule_rows"]
-
 
 @tables.takes_table
 def backfill(

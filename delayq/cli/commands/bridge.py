@@ -22,8 +22,6 @@ from delayq.telemetry.nonblocking_log import NonblockingHandler
 if TYPE_CHECKING:
     from delayq.bridges.rabbitmq import Bridge
 
-__all__ = ["rabbitmq"]
-
 #: ms; longer than the calls of Redis take between two heartbeats.
 HEARTBEAT = 60_000
 URL = "amqp://guest:guest@127.0.0.1:5672/%2F"

@@ -11,8 +11,6 @@ from delayq.base.local_time import shown
 from delayq.base.terminal import Output, say
 from delayq.cli.options import ApiUrl, AsJson, Reason, RedisUrl, by_me, connect_any
 
-__all__ = ["consumers", "delete"]
-
 
 def consumers(
     match: Annotated[

@@ -26,8 +26,6 @@ from delayq.cli.options import (
 )
 from delayq.client.client import Client
 
-__all__ = ["discard", "groups", "list_", "redrive"]
-
 #: Dead letters in one reply: their bodies may be large.
 STEP = 25
 

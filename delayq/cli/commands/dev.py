@@ -11,8 +11,6 @@ from delayq.base.local_time import shown
 from delayq.base.terminal import Output
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, connect_any, duration
 
-__all__ = ["advance"]
-
 
 def advance(
     time: Annotated[str, typer.Argument(metavar="DURATION", help="How far: 30m, 1h30m, 2d.", show_default=False)],

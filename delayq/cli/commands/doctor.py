@@ -15,8 +15,6 @@ from delayq.client.findings import worst_first
 from delayq.doctor import FAIL, Check, examine
 from delayq.store.connect.store import Store
 
-__all__ = ["doctor"]
-
 #: The length of the longest name of a check.
 NAME = 12
 _STYLES = {"ok": "green", "info": "cyan", "warn": "yellow", "fail": "red"}

@@ -12,8 +12,6 @@ from delayq.client.client import Client
 from delayq.domain.nodes import era_of
 from delayq.store import commands
 
-__all__ = ["bump", "show"]
-
 NEXT: Final = (
     "fenced nodes claim their queues again within 15 seconds; messages in flight of a queue that changes its owner "
     "may be delivered twice"

@@ -11,8 +11,6 @@ from delayq.base.terminal import Output
 from delayq.cli import tables
 from delayq.cli.options import AsJson, RedisUrl, moment, option, settings_of
 
-__all__ = ["export"]
-
 
 def export(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="New folder for Parquet files.")],

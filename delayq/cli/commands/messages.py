@@ -37,8 +37,6 @@ from delayq.store.commands import Filter, Found
 if TYPE_CHECKING:
     from delayq.client.client import Client
 
-__all__ = ["cancel", "deliver_now", "explain", "find", "get", "print_found", "reschedule", "searched"]
-
 #: Messages of a page if the command prints all messages.
 PAGE: Final = 1_000
 

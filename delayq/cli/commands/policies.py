@@ -13,8 +13,6 @@ from delayq.base.terminal import Output, say
 from delayq.cli.options import ApiUrl, AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect_any, duration, option
 from delayq.domain.policies import Policy
 
-__all__ = ["delete", "list_", "put", "show"]
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.", show_default=False)]
 IfVersion = Annotated[
     int | None, option("--if-version", metavar="N", help="Only if the policies still have this version.")

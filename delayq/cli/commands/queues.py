@@ -11,8 +11,6 @@ from delayq.base.terminal import Output, say
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, Verbose, connect_any
 from delayq.domain.nodes import ranges
 
-__all__ = ["nodes", "queues", "routes"]
-
 
 def queues(verbose: Verbose = False, redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print the figures and the owner of each queue."""

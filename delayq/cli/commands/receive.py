@@ -10,8 +10,6 @@ from delayq.answers.consuming import received_out
 from delayq.base.terminal import Output
 from delayq.cli.options import ApiUrl, AsJson, RedisUrl, connect_any, option
 
-__all__ = ["receive"]
-
 
 def receive(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic of the messages.")],

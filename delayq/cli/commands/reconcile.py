@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from delayq.spark.jobs.reconcile import Compared, Comparison
     from delayq.spark.writing.counts import Counts
 
-__all__ = ["reconcile"]
-
 
 @tables.takes_table
 def reconcile(

@@ -15,8 +15,6 @@ from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, connect, option
 from delayq.client.audit import entry_of
 from delayq.store import commands
 
-__all__ = ["reshard"]
-
 MOST: Final = 16_384
 #: Wider than the longest name of a step.
 STEP: Final = 10

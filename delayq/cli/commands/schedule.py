@@ -33,8 +33,6 @@ from delayq.cli.options import (
 from delayq.client.known_routes import NO_WORKER
 from delayq.domain.message import Message, State
 
-__all__ = ["schedule"]
-
 #: The most bytes that are read of a body for the HTTP API, which has its own limit.
 LONGEST_BODY: Final = 64 * 1024 * 1024
 

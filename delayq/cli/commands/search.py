@@ -27,8 +27,6 @@ from delayq.cli.options import (
 from delayq.client.looking.search import check_filter
 from delayq.store.commands import Filter
 
-__all__ = ["count", "forecast", "search"]
-
 DAY = 86_400_000  # The default span of a forecast, in ms.
 
 Topic = Annotated[str | None, option("--topic", metavar="PATTERN", help="Only these topics: a pattern with * and ?.")]

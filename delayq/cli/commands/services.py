@@ -15,8 +15,6 @@ from typing import Annotated, Final
 from delayq.base.errors import MissingExtra
 from delayq.cli.options import option
 
-__all__ = ["api", "coordinator", "worker"]
-
 FOLDER: Final = Path(__file__).parents[2] / "_services"
 #: Modules of the extra. Each of them is checked, because other packages may have installed some of them.
 OF_SERVER: Final = ("fastapi", "httptools", "kazoo", "prometheus_client", "structlog", "uvicorn", "uvloop")

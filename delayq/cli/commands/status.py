@@ -12,8 +12,6 @@ from delayq.client.findings.check import CRITICAL
 from delayq.domain.api_keys import SCOPES
 from delayq.domain.nodes import LATENESS
 
-__all__ = ["me", "overview", "status"]
-
 
 def status(redis_url: RedisUrl = None, api: ApiUrl = None, json: AsJson = False) -> int:
     """Print findings, worst first, with their remedies.

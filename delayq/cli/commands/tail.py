@@ -27,8 +27,6 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.target import redis_url_of
 
-__all__ = ["tail"]
-
 MOST = 50
 STEP = 500  # ms; the longest wait of one read
 START = b"0-0"

@@ -30,8 +30,6 @@ from delayq.cli.options import (
 from delayq.domain.patterns import is_pattern
 from delayq.store.commands import Filter
 
-__all__ = ["pause", "resume", "topics"]
-
 Match = Annotated[str, typer.Argument(metavar="MATCH", help="Pattern of topics, with * and ?.", show_default=False)]
 
 

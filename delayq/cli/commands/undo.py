@@ -15,8 +15,6 @@ from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, by_me, connect
 from delayq.domain.message import RUN_PROPERTY, Message
 from delayq.domain.words import counted
 
-__all__ = ["undo"]
-
 
 def undo(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run, as backfill names it.")],

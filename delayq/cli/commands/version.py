@@ -7,8 +7,6 @@ from importlib.metadata import version as version_of
 from delayq.base.terminal import Output
 from delayq.cli.options import AsJson
 
-__all__ = ["version"]
-
 
 def version(json: AsJson = False) -> int:
     """Print the version of delayq."""

@@ -18,8 +18,6 @@ from delayq.store.commands import Command
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = ["Advance", "Advanced", "begin_advance", "step_of_advance"]
-
 #: The number of exact stops at due times. The rest of the time is divided into as many equal parts at most, so later
 #: messages are late, never early.
 EXACT: Final = 100

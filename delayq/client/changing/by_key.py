@@ -13,8 +13,6 @@ from delayq.store import commands
 from delayq.store.commands import Carriers, Command
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["by_key"]
-
 #: Messages of a queue on one page.
 PAGE: Final = 1_000
 #: Messages of a queue that have ended and are still remembered, on all pages.

@@ -15,8 +15,6 @@ from delayq.domain.message import State, check_id
 from delayq.store import commands
 from delayq.store.commands import Found
 
-__all__ = ["discard", "redrive"]
-
 
 def redrive(
     context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None, call: str = ""

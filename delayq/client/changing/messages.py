@@ -26,19 +26,6 @@ from delayq.store.commands import MOVED, Command, Found, Retention
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys
 
-__all__ = [
-    "REFUSALS",
-    "Cancelled",
-    "Rescheduled",
-    "Topics",
-    "asks_by_id",
-    "cancel",
-    "deliver_now",
-    "is_elsewhere",
-    "reschedule",
-    "spec_of",
-]
-
 T = TypeVar("T")
 
 #: The topic of each id when the message was read; '' for an id that has ended.

@@ -27,19 +27,6 @@ from delayq.store.connect.exchange import all_good, as_unknown
 from delayq.store.keys import Layouts, queue_keys
 from delayq.targets.redis_stream.target import is_local
 
-__all__ = [
-    "Paused",
-    "PolicyChanged",
-    "Resumed",
-    "bring",
-    "check_wait",
-    "delete_policy",
-    "pause",
-    "paused",
-    "put_policy",
-    "resume",
-]
-
 #: Attempts to bring the policies to all queues while others change them.
 TRIES: Final = 10
 #: The longest time (ms) that a call of `pause` may wait.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from delayq.base.times import Duration
     from delayq.client.consuming.receiving import Leased
 
-__all__ = ["AsyncLeases", "is_lost", "log_lost", "log_unsettled", "passes"]
-
 #: The shortest lease that delayq gives (ms).
 SHORTEST: Final = 1_000
 #: ms before the next attempt, if leases could not be renewed.

@@ -10,8 +10,6 @@ from typing import Any, Final
 from delayq.base.clock import Clock
 from delayq.store.connect.event_loop import pause
 
-__all__ = ["LATE", "Handlers", "Repeats"]
-
 #: Why a repeated step may begin late.
 LATE: Final = "the event loop was blocked; let asyncio.to_thread call what blocks"
 _ENDING: Final[set[asyncio.Task[None]]] = set()  # the loop itself refers to its tasks only weakly

@@ -18,8 +18,6 @@ from delayq.store.keys import QueueKeys, dead_id
 if TYPE_CHECKING:
     from delayq.client.consuming.receiving import Leased
 
-__all__ = ["Letter", "give_up", "letter_of", "text_or_bytes"]
-
 
 class Letter(msgspec.Struct, frozen=True):
     """A message that becomes a dead letter: how often it was received or handed back, and why it is given up.

@@ -26,19 +26,6 @@ from delayq.store.commands import (
 from delayq.store.connect.exchange import all_good, as_unknown
 from delayq.store.keys import ConsumerKeys, new_id, queue_keys
 
-__all__ = [
-    "GroupDeleted",
-    "NewGroup",
-    "check_group",
-    "delete_group",
-    "field_of",
-    "known_queues",
-    "make_group",
-    "no_stream",
-    "own_name",
-    "record_of",
-]
-
 _GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: A call makes a group so often if it is deleted meanwhile, and deletes it so often if consumers make it again.
 MOST_TRIES: Final = 5

@@ -38,8 +38,6 @@ from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import LONGEST_ID, Layout, shortened
 
-__all__ = ["HandBack", "HandedBack", "hand_back", "hand_back_of", "is_json", "settlement_of"]
-
 #: The most hand-backs that a caller may report.
 MOST_REPORTED: Final = 1_000_000
 #: Bytes of the reasons that a message carries, as JSON without other characters than ASCII: webhooks carry them so in a header.

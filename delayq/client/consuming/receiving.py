@@ -44,12 +44,6 @@ from delayq.store.commands import (
 )
 from delayq.store.keys import ConsumerKeys, new_id, queue_keys, slot_tag
 
-__all__ = [
-    "HAND_BACK_DELAYS", "LEASE", "LONGEST_LEASE", "MOST_REASON", "Consumer", "LeaseChange", "Leased", "ReceivedPage",
-    "Settlement", "check_receive", "extension", "given_consumer", "leases_to_ack", "only_settlement", "reason_line", "receive",
-    "settle", "streams_of", "topics_beside", "with_id", "without_id", "wrong_id",
-]  # fmt: skip
-
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
 HAND_BACK_DELAYS: Final = (
     10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000, 600_000,

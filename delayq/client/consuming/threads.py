@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from delayq.base.clock import Clock
 
-__all__ = ["LATE", "Handlers", "Repeats"]
-
 #: Why a repeated step may begin late.
 LATE: Final = "the process or its machine was stopped"
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["ALERTS", "ONLY_PROMETHEUS"]
-
 #: The code of the finding that names the alert's section of docs/runbook.md.
 ALERTS: Final[Mapping[str, str]] = {
     "DelayqNoWorker": "owners",

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from delayq.client.findings.check import WARN, Check
 from delayq.client.findings.facts import Facts
 
-__all__ = ["check_api_keys"]
-
 
 def check_api_keys(facts: Facts) -> Iterator[Check]:
     """A check if the API process that answers could not read its file of keys."""

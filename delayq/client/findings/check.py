@@ -7,8 +7,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["CRITICAL", "FAIL", "INFO", "OK", "SEVERITIES", "WARN", "WARNING", "Check", "Finding", "name_queues"]
-
 OK: Final = "ok"
 INFO: Final = "info"
 WARN: Final = "warn"

@@ -10,8 +10,6 @@ from delayq.client.findings.facts import Facts
 from delayq.client.looking.groups import ConsumerGroup
 from delayq.domain.words import counted
 
-__all__ = ["check_consumers"]
-
 #: ms for which a message can be received, and no consumer receives, before it is a finding. No call waits longer than 30 s.
 UNATTENDED: Final = 600_000
 #: ms for which a message is not acknowledged before it is a finding.

@@ -9,8 +9,6 @@ from delayq.client.findings.check import FAIL, OK, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.store import checks
 
-__all__ = ["check_durability"]
-
 
 def check_durability(facts: Facts) -> Iterator[Check]:
     """Check whether the server can keep DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC."""

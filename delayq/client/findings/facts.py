@@ -22,8 +22,6 @@ from delayq.store.commands import LAYOUT_VERSION, Found, QueueStats, plain
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import META, Layout, ParkedSet, queue_keys, read_layouts
 
-__all__ = ["LEAST_FULL", "MOST_HELD", "Facts", "fullest", "read_facts"]
-
 #: Sets of held messages that are counted at most.
 MOST_HELD: Final = 2_000
 

@@ -15,8 +15,6 @@ from delayq.domain.policies import Pause
 from delayq.store.commands import COUNTERS
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["Overview", "Traffic", "overview"]
-
 P50: Final = 0.5
 P99: Final = 0.99
 

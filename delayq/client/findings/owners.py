@@ -13,8 +13,6 @@ from delayq.domain.nodes import LINE_AGE, SAME_NAME, NodeLine, era_of, owners_of
 from delayq.domain.words import counted
 from delayq.store.commands import QueueStats
 
-__all__ = ["check_owners"]
-
 _BUMP: Final = "delayq era bump"
 _LATER: Final = "of a later era than the current one, {era}, as when delayq:meta was restored or edited"
 

@@ -14,8 +14,6 @@ from delayq.domain.patterns import covered, covers, is_pattern, overlap
 from delayq.domain.policies import Pause, Policy, may_be_lost, number_of
 from delayq.domain.words import counted
 
-__all__ = ["check_pauses", "check_unused_policies", "check_versions"]
-
 LONG: Final = 86_400_000
 MOST_OLD: Final = 20  # pauses that have a check each
 NAMED: Final = 3  # pauses that one sentence names

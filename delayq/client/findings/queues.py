@@ -11,19 +11,6 @@ from delayq.domain.words import counted
 from delayq.store.commands import LAYOUT_VERSION, QueueStats
 from delayq.store.keys import Layout, ParkedSet
 
-__all__ = [
-    "LATE",
-    "check_accounts",
-    "check_dead_letters",
-    "check_full_queue",
-    "check_late",
-    "check_layout",
-    "check_parked_routes",
-    "check_parked_streams",
-    "check_reshard",
-    "unaccounted",
-]
-
 #: The characters of a generated id with its ending.
 GENERATED: Final = 27
 LATE: Final = 15_000  # ms that a message is overdue before it is a finding

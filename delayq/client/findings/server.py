@@ -9,8 +9,6 @@ from delayq.client.findings.facts import Facts
 from delayq.store import checks
 from delayq.store.connect.exchange import too_old
 
-__all__ = ["check_server"]
-
 MEMORY_WARN, MEMORY_FAIL = 0.75, 0.95
 
 

@@ -15,19 +15,6 @@ from delayq.domain.nodes import LATENESS, SAME_NAME
 from delayq.domain.patterns import covered
 from delayq.domain.words import counted
 
-__all__ = [
-    "check_circuits",
-    "check_claims",
-    "check_complaints",
-    "check_coordinators",
-    "check_failures",
-    "check_lateness",
-    "check_silent",
-    "check_skew",
-    "check_unused_routes",
-    "check_went_back",
-]
-
 #: The share of late messages that uses up a month's allowance in two days: DelayqLate.
 TOO_MANY: Final = 0.144
 #: The section of the runbook by a part of the worker's sentence; DelayqStuckQueue for all other sentences.

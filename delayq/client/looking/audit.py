@@ -22,8 +22,6 @@ from delayq.store.commands import Audited, AuditedMessage
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import AUDIT, Layout, queue_keys
 
-__all__ = ["AuditEntry", "AuditPage", "WantedEntries", "audit", "check_span"]
-
 #: Entries that a stream is asked for at first, and at most. One entry may name 500 messages, so the number grows only while
 #: a reply names fewer than FEW messages. A page reads about MOST_LOOKS entries.
 STEP: Final = 8

@@ -30,17 +30,6 @@ from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, REST, Census, Filte
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = [
-    "LIVE",
-    "MOST_BUCKETS",
-    "Counted",
-    "Forecast",
-    "check_forecast",
-    "count_messages",
-    "forecast",
-    "taken_now_or_before",
-]
-
 MOST_BUCKETS: Final = 500
 #: Up to this many messages in all queues are counted one by one, because a census may be minutes old.
 LIVE: Final = 10_000

@@ -17,8 +17,6 @@ from delayq.store.commands import Brief
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["DeadGroup", "DeadGroups", "dead_groups", "reason_class"]
-
 #: About how many letters of all queues are read, and how many of one queue at once.
 MOST: Final = 20_000
 PAGE: Final = 200

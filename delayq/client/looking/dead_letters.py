@@ -23,8 +23,6 @@ from delayq.store.commands import Command, DeadLetter
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = ["DeadLetterPage", "Wanted", "dead_letters"]
-
 #: Letters that a page with a filter reads at least, because few of them may match.
 LOOKS: Final = 25
 #: A page ends after this number of bytes of bodies. The first answers have a few letters, because their sizes are unknown.

@@ -20,8 +20,6 @@ from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 
-__all__ = ["Explanation", "explain", "explain_parked", "held_by"]
-
 #: The text is also true for a circuit that has just opened and that the owner has not published yet.
 WAITS: Final = "its target accepts no more messages now, or earlier messages of its ordering key"
 

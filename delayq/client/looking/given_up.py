@@ -13,8 +13,6 @@ from delayq.store import commands
 from delayq.store.commands import MOVED, Command, Found
 from delayq.store.keys import QueueKeys, dead_id
 
-__all__ = ["with_dead_letters"]
-
 #: Dead letters that a reason names at most.
 MOST: Final = 10
 

@@ -14,11 +14,6 @@ from delayq.store import commands
 from delayq.store.commands import ForeignEntries, GroupLag, GroupRecord, OldestEntry
 from delayq.store.connect.exchange import all_good
 
-__all__ = [
-    "ConsumerGroup", "KnownGroup", "OldestMessage", "consumers", "known_groups", "lags", "largest_lags", "some_lags",
-    "sorted_groups",
-]  # fmt: skip
-
 #: A status or a scrape reads at most so many streams, counted once for each group.
 MOST_READ: Final = 1_000
 #: Redis executes a packet without a break, so one packet reads so many streams.

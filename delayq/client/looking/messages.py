@@ -19,18 +19,6 @@ from delayq.store.commands import MOVED, Command, Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = [
-    "FIND_LIMIT",
-    "count",
-    "find",
-    "get",
-    "look",
-    "look_by_complete_id",
-    "look_in_steps",
-    "mark_held",
-    "topic_of",
-]
-
 #: Messages of a queue that `find` returns at most.
 FIND_LIMIT: Final = 1_000
 #: Messages that are read at once to learn their topics.

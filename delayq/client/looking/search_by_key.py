@@ -31,8 +31,6 @@ from delayq.store.commands import Filter, Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = ["SearchByKey", "search_of"]
-
 #: Ids that a queue is asked for at once, and messages that are read at once: at first, and at most.
 IDS: Final = 200
 FIRST_READ: Final = 8

@@ -14,8 +14,6 @@ from delayq.store.commands import QueueStats
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 
-__all__ = ["NodeDeliveries", "RouteState", "nodes", "queues", "route_states", "routes"]
-
 
 def queues(context: Context) -> Plan[list[QueueStats]]:
     """Read the figures of every queue, in order, without the names of held topics, which may be many."""

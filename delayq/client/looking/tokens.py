@@ -10,8 +10,6 @@ import msgspec
 
 from delayq.base.errors import InvalidMessage
 
-__all__ = ["read_token", "token_of"]
-
 _DIGEST: Final = 9
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ from delayq.store.commands import HELD_AT_ONCE, REST, Census
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import ParkedSet, queue_keys
 
-__all__ = ["Arriving", "TopicState", "arriving", "held_of", "nodes_arriving", "read_policies", "topic", "topics"]
-
 #: ms after its longest send from which a silent worker has given up all sends: it starts none once its record is old.
 GIVEN_UP: Final = LINE_AGE + 1_000
 #: The longest send (ms) of an older worker that does not publish its own.

@@ -8,8 +8,6 @@ from typing import Final
 from delayq.domain.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["last_slots", "late_of", "slots_of", "total_of", "was_busy"]
-
 #: The time (s) within which 99 of 100 messages should be delivered. It is one of the bounds of LATENESS.
 IN_TIME: Final = 1.0
 #: A slot shows the workers' limit if at least this many messages were delivered in it, and this share of them late. A few

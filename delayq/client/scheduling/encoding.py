@@ -13,8 +13,6 @@ from delayq.domain.codec import due_head, encode
 from delayq.domain.message import Limits, Message, level_delay
 from delayq.store.keys import Layout, ids_ending, new_id, spread
 
-__all__ = ["AGAIN", "Encoded", "asked_due", "complete_id", "encode_all"]
-
 #: The kinds of messages that are scheduled although their id was cancelled before delivery.
 AGAIN: Final = {"a": "B", "p": "Q", "r": "S"}
 

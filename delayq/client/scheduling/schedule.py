@@ -23,8 +23,6 @@ from delayq.store.commands import MOVED, Answers, Command, Kept, Retention
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import Layout, ids_ending, queue_keys
 
-__all__ = ["Outcome", "Ready", "Scheduled", "schedule_encoded", "schedule_ready"]
-
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 
 

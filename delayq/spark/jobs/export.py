@@ -10,8 +10,6 @@ from delayq.spark.source import DefaultSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["save"]
-
 #: The fields of messages, followed by other facts, which are ignored when the table is scheduled.
 _COLUMNS: Final = (
     "id", "topic", "asked_due as expect_date", "body", "body_type", "tags", "keys", "properties", "ordering_key",

@@ -40,8 +40,6 @@ from delayq.store.keys import spread
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Forecast", "Room", "forecast", "room", "twice", "zone_of"]
-
 #: The bytes that a server uses for a message besides its record, and for a business key, as `./dev bench footprint`
 #: measures.
 OVERHEAD: Final = {"valkey": (169, 111), "redis": (280, 155)}

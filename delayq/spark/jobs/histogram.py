@@ -6,8 +6,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["DueHistogram"]
-
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 #: Widths of steps in ms; each is a multiple of those before it, so that fine counts can be added up.
 WIDTHS: Final = (

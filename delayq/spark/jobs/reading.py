@@ -33,8 +33,6 @@ from delayq.store.commands import Command, DeadLetter, Found
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layouts, queue_keys
 
-__all__ = ["MessageReader", "PushingReader", "QueuePartition"]
-
 T = TypeVar("T")
 #: With more queues than that, a task reads several of them.
 MOST_TASKS: Final = 256

@@ -25,8 +25,6 @@ from delayq.store.keys import spread
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Compared", "Comparison", "compare"]
-
 #: The largest number of topics that select the messages which the table should have.
 TOPICS: Final = 1_000
 #: The added columns of the table's rows: the stored id, the due time (Unix ms), the due time with a policy, and the error.

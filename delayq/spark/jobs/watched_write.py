@@ -17,8 +17,6 @@ from delayq.spark.writing.report import read_report
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["rows_in", "run_job"]
-
 LOOK_EVERY: Final = 500  # ms
 
 

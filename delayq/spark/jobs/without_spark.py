@@ -33,8 +33,6 @@ from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.handed import Handed
 from delayq.spark.writing.task import Job, Place, RowsRejected, windows
 
-__all__ = ["LocalTable"]
-
 #: The ends of lines in Spark's reader of texts.
 _ENDS: Final = re.compile(rb"\r\n|\r|\n")
 

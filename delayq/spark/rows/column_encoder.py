@@ -29,8 +29,6 @@ from delayq.spark.rows.origin import fields_of
 from delayq.spark.rows.values import dues
 from delayq.store.keys import spread
 
-__all__ = ["Plain", "plain_rows"]
-
 #: Larger bodies take the general path, which bounds a script's size in bytes.
 SMALL: Final = 4_096
 #: From here on (2001) a due time has all its digits.

@@ -18,8 +18,6 @@ from delayq.spark.rows.ids import hashable
 from delayq.spark.rows.json_values import Errors, is_list, is_text, without_json
 from delayq.spark.rows.origin import OWN
 
-__all__ = ["DUES", "FIELDS", "RARE", "Field", "check_columns", "field_names", "field_values", "is_bytes", "no_message"]
-
 #: Columns of which each row has exactly one.
 DUES: Final = ("delay_time", "expect_date", "delay_level")
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from delayq.base.errors import ConfigError
 
-__all__ = ["OPTIONS", "cells", "dialect", "is_blank", "names_of"]
-
 #: The supported options of Spark's reader.
 OPTIONS: Final = ("sep", "delimiter", "escape")
 #: A line of only these characters is no row, as in Java's trim.

@@ -14,8 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["hashable", "row_id", "row_ids"]
-
 
 def hashable(type: pa.DataType) -> bool:
     """Return whether values of this type have a text that is always the same."""

@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-__all__ = ["NULL", "Rows", "Shape", "batch_of", "merged", "schema_of", "shape_of"]
-
 #: Deeper nesting is no message: a reader would depend on the limit of Python's stack.
 _DEEPEST: Final = 100
 _INT64: Final = range(-(2**63), 2**63)

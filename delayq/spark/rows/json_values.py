@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from delayq.base.errors import InvalidMessage
 
-__all__ = ["PER_SECOND", "Errors", "each_row", "is_list", "is_text", "json_values", "without_json"]
-
 #: Rows with an invalid value, by their place in the batch.
 Errors = dict[int, InvalidMessage]
 

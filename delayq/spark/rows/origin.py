@@ -17,8 +17,6 @@ from delayq.base.errors import DelayqError, InvalidMessage, PastDue
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CARRIED", "DETAIL", "FILE", "LINE", "OWN", "REASON", "ROW", "Rejects", "camel", "fields_of", "place_of"]
-
 #: The file of a row, and its line there (of Parquet its row), from 1 on.
 FILE: Final = "reject_file"
 LINE: Final = "reject_line"

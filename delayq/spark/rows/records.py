@@ -14,8 +14,6 @@ from delayq.domain.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, due_hea
 from delayq.domain.message import RUN_PROPERTY, Limits, Message
 from delayq.store.commands import Found
 
-__all__ = ["COLUMNS", "batch_of", "same_message"]
-
 
 def _body(record: Record) -> str:
     if record.flags & BODY_BYTES:

@@ -19,8 +19,6 @@ from delayq.spark.rows.ids import row_ids
 from delayq.spark.rows.json_values import Errors
 from delayq.spark.rows.origin import fields_of
 
-__all__ = ["messages_of"]
-
 #: A row with several mistakes is rejected for the first one: for its due time before its content.
 _IN_ORDER: Final = sorted(FIELDS, key=lambda name: name in ("body", "properties"))
 _NO_ID: Final = InvalidMessage("id", "is null: every row needs its own id")

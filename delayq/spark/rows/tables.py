@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["FORMATS", "Table", "carried", "mapped", "messages_table", "no_json", "read", "taken"]
-
 FORMATS: Final = ("parquet", "csv", "json", "jdbc", "table")
 
 

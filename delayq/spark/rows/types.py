@@ -9,8 +9,6 @@ from pyspark.sql import types
 
 from delayq.spark.rows.columns import no_message
 
-__all__ = ["arrow_schema"]
-
 _PLAIN: Final = (
     ((types.StringType, types.CharType, types.VarcharType), pa.string()),
     (types.BinaryType, pa.binary()),

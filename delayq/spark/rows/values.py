@@ -18,8 +18,6 @@ from delayq.base.errors import InvalidMessage
 from delayq.base.times import parse_duration, parse_instant
 from delayq.spark.rows.json_values import PER_SECOND, Errors, each_row, is_list, is_text, json_values
 
-__all__ = ["bodies", "dues", "durations", "identifiers", "keys", "properties", "texts", "wholes"]
-
 #: How the HTTP API names the fields.
 _NAMES: Final = {
     "delay_time": "delayTime", "delay_level": "delayLevel", "expire_after": "expireAfter",

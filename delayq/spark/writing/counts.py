@@ -9,8 +9,6 @@ import msgspec
 
 from delayq.domain.words import counted
 
-__all__ = ["Counts"]
-
 #: The largest number of rejected rows in the error of a write without a folder for them.
 EXAMPLES = 3
 

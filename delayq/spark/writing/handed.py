@@ -9,8 +9,6 @@ from delayq.client.client import Client
 from delayq.config import Settings
 from delayq.domain.routes import Routes
 
-__all__ = ["Handed"]
-
 
 class Handed(NamedTuple):
     """The driver's settings, which all tasks use, and its routes: a task's machine may not have their file.

@@ -22,8 +22,6 @@ from delayq.base.errors import ConfigError, DelayqError
 from delayq.spark.rows.origin import DETAIL, FILE, LINE, OWN, REASON, ROW, Rejects, fields_of
 from delayq.spark.writing.retrying import GivenUp
 
-__all__ = ["RejectsFile", "RejectsFolder"]
-
 #: Stands for a line that is no JSON object: an object with its text.
 TEXT: Final = "reject_text"
 _PARQUET: Final = Rejects()

@@ -16,9 +16,6 @@ from delayq.spark.writing.counts import Counts
 from delayq.store import commands
 from delayq.store.commands import Command
 
-__all__ = ["Report", "begun_line", "read_report", "task_line", "total_line"]
-
-
 #: The number of micro-batches whose totals are kept: a stream may run without an end.
 KEPT_BATCHES: Final = 100
 

@@ -8,8 +8,6 @@ from typing import Final, TypeVar
 from delayq.base.clock import Clock, pause
 from delayq.base.errors import DelayqError, StoreError, StoreFull, StoreUnavailable
 
-__all__ = ["GivenUp", "Patience"]
-
 T = TypeVar("T")
 #: The waits before each further attempt, in ms; the last one repeats.
 PAUSES: Final = (100, 300, 1_000, 2_000, 5_000)

@@ -29,8 +29,6 @@ from delayq.spark.rows.records import same_message
 from delayq.spark.rows.rows import messages_of
 from delayq.spark.writing.retrying import Patience
 
-__all__ = ["Sender", "Sent", "reason_of"]
-
 Outcome = Scheduled | DelayqError
 
 

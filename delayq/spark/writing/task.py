@@ -27,8 +27,6 @@ from delayq.spark.writing.sending import Sender, Sent, reason_of
 from delayq.store import commands
 from delayq.store.commands import Command
 
-__all__ = ["Done", "Job", "Place", "RowsRejected", "windows"]
-
 #: The rows, or bytes, of a task that are grouped by queue at a time: its memory does not grow with its rows.
 WINDOW_ROWS: Final = 32_000
 WINDOW_BYTES: Final = 16 * 1024 * 1024

@@ -10,8 +10,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from delayq.spark.writing.task import Done, Job, Place
 
-__all__ = ["BatchWriter", "StreamWriter", "Written"]
-
 
 class Written(WriterCommitMessage):
     """The result of a task."""

@@ -17,21 +17,6 @@ import msgspec
 from delayq.base.errors import ConfigError
 from delayq.base.urls import split_url
 
-__all__ = [
-    "CLUSTER",
-    "SENTINEL",
-    "SINGLE",
-    "Address",
-    "Node",
-    "arguments",
-    "check_files",
-    "hosts",
-    "parse",
-    "transport",
-    "without_secrets",
-    "without_user",
-]
-
 SINGLE: Final = "single"
 SENTINEL: Final = "sentinel"
 CLUSTER: Final = "cluster"

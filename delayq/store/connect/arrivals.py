@@ -14,8 +14,6 @@ from delayq.store.connect.server_state import Fault, packed
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import CLOCK, Connection, pause
 
-__all__ = ["Arrivals", "newest"]
-
 #: The longest wait of one command, ms. With a short time-out of the store it is half of that, so that the reply is in time.
 LONGEST: Final = 500
 #: ms between two looks where one command cannot wait for all streams: they lie on several servers of a Redis Cluster.

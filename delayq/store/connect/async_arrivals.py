@@ -13,8 +13,6 @@ from delayq.store.connect.event_loop import CLOCK, Connection, pause
 from delayq.store.connect.exchange import broken, translate
 from delayq.store.connect.server_state import Fault, packed
 
-__all__ = ["AsyncArrivals", "newest"]
-
 #: The longest wait of one command, ms. With a short time-out of the store it is half of that, so that the reply is in time.
 LONGEST: Final = 500
 #: ms between two looks where one command cannot wait for all streams: they lie on several servers of a Redis Cluster.

@@ -18,8 +18,6 @@ from delayq.store.connect.event_loop import Connection, Semaphore, Server, pause
 from delayq.store.connect.exchange import outdates
 from delayq.store.connect.server_state import Fault, ServerState, WrongKind
 
-__all__ = ["AsyncCluster", "drop_idle"]
-
 
 async def drop_idle(state: ServerState) -> None:
     """Close the idle connections to a server."""

@@ -15,8 +15,6 @@ from delayq.store.connect.event_loop import Connection, Semaphore, Server
 from delayq.store.connect.exchange import reason_of
 from delayq.store.connect.server_state import Fault, WrongKind, mode_in, packed
 
-__all__ = ["AsyncPrimary", "AsyncSingle", "ask", "mode_of"]
-
 
 async def ask(connection: Connection, *words: str) -> Any:
     """The reply to one command; raises a Fault if it is an error."""

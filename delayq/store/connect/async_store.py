@@ -26,8 +26,6 @@ from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore
 from delayq.store.connect.exchange import Exchange, all_good, outdates, single
 from delayq.store.connect.server_state import Fault, ServerState, WrongServer
 
-__all__ = ["AsyncBegun", "AsyncStore"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ from delayq.store.connect.sentinel import ask, mode_of
 from delayq.store.connect.server_state import Fault, ServerState, WrongKind
 from delayq.store.connect.threads import Connection, Semaphore, Server, pause
 
-__all__ = ["Cluster", "drop_idle"]
-
 
 def drop_idle(state: ServerState) -> None:
     """Close the idle connections to a server."""

@@ -46,19 +46,6 @@ from delayq.store.connect.exchange import (
 )
 from delayq.store.connect.server_state import ServerState, WrongKind, WrongServer, late_by
 
-__all__ = [
-    "PAUSES",
-    "SLOTS",
-    "WHO",
-    "ClusterExchange",
-    "PrimaryLink",
-    "Routed",
-    "SlotMap",
-    "key_of",
-    "nobody",
-    "slot_of",
-]
-
 SLOTS: Final = 16_384
 #: This command asks a server which primary serves which slots.
 WHO: Final[Any] = ("CLUSTER", "SLOTS")

@@ -19,8 +19,6 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.exchange import UNANSWERED, Exchange, promises
 from delayq.store.connect.server_state import ServerState
 
-__all__ = ["Barrier", "Durability", "DurableExchange", "believable"]
-
 #: Scripts that the server had lost are sent once more, after the barrier, and need another one. The same is true if
 #: another server answers, which needs other questions.
 BARRIERS: Final = 3

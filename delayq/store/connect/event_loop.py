@@ -30,8 +30,6 @@ from delayq.store.connect.server_state import (
     usable,
 )
 
-__all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause", "same_loop"]
-
 CLOCK: Final = SystemClock()
 #: Bytes that may wait in a transport; with more, a send waits too.
 UNSENT: Final = 64 * 1024

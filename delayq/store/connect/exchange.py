@@ -20,12 +20,6 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.server_state import SLOW, ServerState, WrongKind, WrongServer, late_by, packed
 from delayq.store.rights import lacking_of
 
-__all__ = [
-    "AHEAD", "AHEAD_BYTES", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "WHICH_VERSION", "Exchange", "all_good",
-    "as_not_done", "as_unknown", "broken", "instead", "is_login_refused", "misled", "once", "outdates", "pack", "promises",
-    "read_reply", "reason_of", "single", "too_old", "translate",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 #: Commands sent ahead of their replies: enough to keep the server busy, few enough for the socket buffers.

@@ -16,8 +16,6 @@ from delayq.store.connect.exchange import reason_of
 from delayq.store.connect.server_state import Fault, WrongKind, mode_in, packed
 from delayq.store.connect.threads import Connection, Semaphore, Server
 
-__all__ = ["Primary", "Single", "ask", "mode_of"]
-
 
 def ask(connection: Connection, *words: str) -> Any:
     """The reply to one command; raises a Fault if it is an error."""

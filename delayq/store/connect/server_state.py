@@ -27,31 +27,6 @@ from delayq.base.interrupts import raise_if_interrupt
 from delayq.store.commands import Arg, Command, plain
 from delayq.store.connect.address import arguments, transport
 
-__all__ = [
-    "AS_FAULTS",
-    "CHUNK",
-    "EXHAUSTED",
-    "IO_ERRORS",
-    "MISSING",
-    "SLOW",
-    "ConnectionState",
-    "Fault",
-    "Lease",
-    "NamedServer",
-    "Packer",
-    "ServerState",
-    "WrongKind",
-    "WrongServer",
-    "arrived",
-    "connection_options",
-    "late_by",
-    "mode_in",
-    "packed",
-    "read_error",
-    "reader",
-    "usable",
-]
-
 #: The largest age of a server's time, in ms.
 ASK_EVERY: Final = 1_000
 #: The bytes of one read.

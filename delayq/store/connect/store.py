@@ -27,8 +27,6 @@ from delayq.store.connect.sentinel import Primary, Single
 from delayq.store.connect.server_state import Fault, ServerState, WrongServer
 from delayq.store.connect.threads import CLOCK, Connection, Semaphore
 
-__all__ = ["Begun", "Store"]
-
 T = TypeVar("T")
 
 

@@ -41,8 +41,6 @@ from delayq.store.connect.server_state import (
     usable,
 )
 
-__all__ = ["CLOCK", "Connection", "Semaphore", "Server", "Wakes", "pause"]
-
 CLOCK: Final = SystemClock()
 
 

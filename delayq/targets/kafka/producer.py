@@ -15,8 +15,6 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra("a kafka target", "kafka") from None
 
-__all__ = ["BatchReport", "Make", "Producing"]
-
 #: Makes a producer of its settings.
 Make = Callable[..., Producer]
 

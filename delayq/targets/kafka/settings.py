@@ -10,8 +10,6 @@ from delayq.base.errors import ConfigError
 from delayq.base.secrets import revealed
 from delayq.domain.routes import Route
 
-__all__ = ["OPTIONS", "KafkaSettings", "name_of", "template_of", "topic_refusal"]
-
 #: Settings of librdkafka that a route may give. They exclude the settings that the promise depends on.
 OPTIONS: Final = frozenset({
     "batch.num.messages", "batch.size", "broker.address.family", "client.dns.lookup", "client.id", "client.rack",

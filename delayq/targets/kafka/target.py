@@ -18,8 +18,6 @@ from delayq.targets.kafka.settings import KafkaSettings, name_of, topic_refusal
 # Imported after `kafka_producer`, which names the missing extra.
 from confluent_kafka import KafkaError, KafkaException, Producer  # isort: skip
 
-__all__ = ["KafkaTarget"]
-
 #: ms by which a producer gives up messages before the timeout of `send`.
 FIRST_TIMEOUT: Final = 30_000
 #: librdkafka checks expired messages once per second, so their time ends this many ms before that of `send`.

@@ -10,8 +10,6 @@ import pika
 
 from delayq.base.urls import split_url
 
-__all__ = ["parameters_of"]
-
 PORT: Final = 5672
 TLS_PORT: Final = 5671
 

@@ -9,8 +9,6 @@ from typing import Final
 from delayq.base.clock import Clock
 from delayq.targets import Result
 
-__all__ = ["Batch", "Group", "Outgoing"]
-
 #: ms that a batch waits for its confirms once the broker has reported that it reads no more.
 WHEN_BLOCKED: Final = 500
 

@@ -25,8 +25,6 @@ from delayq.targets.rabbitmq.errors import words_of
 from delayq.targets.rabbitmq.publisher import Learned, Publisher
 from delayq.targets.rabbitmq.stream import BrokerStream
 
-__all__ = ["BrokerConnection"]
-
 #: Channels that are kept open while nothing is sent over them.
 MOST_IDLE: Final = 64
 CLOSE_SECONDS: Final = 5.0

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed
 from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, ConnectionClosedByBroker
 
-__all__ = ["NoAddress", "words_of"]
-
 
 class NoAddress(AMQPConnectionError):  # type: ignore[misc]  # pika has no types
     """No address could be used. `failures` has each `host:port` that was tried, with its error."""

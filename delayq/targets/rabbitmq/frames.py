@@ -14,8 +14,6 @@ import pika
 
 from delayq.targets.rabbitmq.passthrough import SHORT
 
-__all__ = ["CONTENT_BYTES", "content_header", "frames_of", "publish_method", "short"]
-
 PERSISTENT: Final = 2
 #: Bytes of a frame around its content.
 FRAME_BYTES: Final = 8

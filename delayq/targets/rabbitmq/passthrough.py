@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from delayq.domain.message import HAND_BACKS_PROPERTY, ORIGIN_PROPERTY, REASONS_PROPERTY
 
-__all__ = ["CARRIED", "OWN_PREFIX", "SHORT", "carried", "carried_out", "way_of"]
-
 #: The prefix of headers that delayq writes and reads.
 OWN_PREFIX: Final = "delayq-"
 #: Names of delayq's properties to those of AMQP.

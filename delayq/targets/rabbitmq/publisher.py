@@ -14,8 +14,6 @@ from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
 from delayq.targets.rabbitmq.errors import words_of
 from delayq.targets.rabbitmq.frames import CONTENT_BYTES, frames_of
 
-__all__ = ["Learned", "Publisher"]
-
 PRECONDITION_FAILED: Final = 406
 #: Frames of small messages are written in pieces of about this many bytes.
 PIECE_BYTES: Final = 1 << 16

@@ -18,8 +18,6 @@ import pika
 
 from delayq.base.errors import InvalidMessage
 
-__all__ = ["LAST_SECOND", "ReceivedProperties"]
-
 #: The last second of the year 9999.
 LAST_SECOND: Final = 253_402_300_799
 

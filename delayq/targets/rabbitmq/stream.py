@@ -12,8 +12,6 @@ from pika.exceptions import StreamLostError
 from delayq.targets.rabbitmq.errors import NoAddress
 from delayq.targets.rabbitmq.received import ReceivedProperties
 
-__all__ = ["BrokerStream"]
-
 _FRAME = Struct(">BHI")  # type, channel, size
 _CONTENT = Struct(">HHQ")  # class, weight, size of the body
 _HEADER: Final = 2

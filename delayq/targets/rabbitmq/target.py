@@ -27,8 +27,6 @@ from delayq.targets.rabbitmq.connection import BrokerConnection
 from delayq.targets.rabbitmq.frames import content_header, publish_method
 from delayq.targets.rabbitmq.passthrough import SHORT, carried, way_of
 
-__all__ = ["RabbitMQTarget"]
-
 MOST_SUSPECTS: Final = 10_000
 MOST_APART: Final = 16
 #: Topics come from outside: so many are remembered.

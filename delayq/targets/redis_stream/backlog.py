@@ -12,8 +12,6 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.threads import CLOCK
 from delayq.store.keys import ConsumerKeys
 
-__all__ = ["backlogs"]
-
 
 def backlogs(store: Store, streams: Sequence[str], within: float = inf) -> Mapping[str, int]:
     """Return for each stream the entries that its slowest consumer group has yet to read or to acknowledge.

@@ -15,8 +15,6 @@ from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
 
-__all__ = ["RedisStreamTarget", "is_local", "lies_here"]
-
 #: Seconds that a single reply may take; each send has a deadline besides.
 PATIENCE: Final = 30.0
 

@@ -12,8 +12,6 @@ from delayq.targets.rocketmq.client import Encoding, Message, MessageIds, Messag
 from delayq.targets.rocketmq.proxy import TopicRoute
 from delayq.targets.rocketmq.rules import NO_BODY, OWN
 
-__all__ = ["Messages"]
-
 
 class Messages:
     """Makes them, each with an id of its own. For several threads."""

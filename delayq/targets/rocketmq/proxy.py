@@ -26,8 +26,6 @@ from delayq.targets.rocketmq.client import (
 )
 from delayq.targets.rocketmq.verdicts import failed, judge
 
-__all__ = ["Call", "Proxies", "TopicRoute"]
-
 #: ms after which a topic's route is asked for again.
 REFRESH: Final = 30_000
 MOST_ROUTES: Final = 10_000

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["NO_BODY", "OWN", "properties_refusal", "tag_refusal", "topic_of", "topic_refusal"]
-
 #: The prefix of properties that delayq adds. It has no '-', which SQL filters of consumers refuse.
 OWN: Final = "delayq_"
 NO_BODY: Final = "is empty, and RocketMQ has no messages without a body"

@@ -23,8 +23,6 @@ from delayq.targets.rocketmq.proxy import Call, Proxies, TopicRoute
 from delayq.targets.rocketmq.rules import topic_of
 from delayq.targets.rocketmq.verdicts import ACCEPTABLE
 
-__all__ = ["Options", "RocketMQTarget"]
-
 #: Messages, and bytes of their bodies, that one request has at most: far less than what a broker takes (4 MiB).
 MOST_TOGETHER: Final = 64
 MOST_BYTES: Final = 256 * 1024

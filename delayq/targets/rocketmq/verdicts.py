@@ -7,8 +7,6 @@ from typing import Any, Final
 from delayq.targets import OK, Result
 from delayq.targets.rocketmq.client import Code, grpc
 
-__all__ = ["ACCEPTABLE", "failed", "judge"]
-
 #: RocketMQ's own names of answers that say: the broker has it, but not as safely as it should. A route may accept them.
 ACCEPTABLE: Final = {
     "FLUSH_DISK_TIMEOUT": Code.MASTER_PERSISTENCE_TIMEOUT,

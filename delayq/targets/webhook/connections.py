@@ -24,8 +24,6 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra("a webhook (an http or https target)", "webhook") from None
 
-__all__ = ["FAILURES", "Connection", "Connections"]
-
 #: The errors of an open connection.
 FAILURES: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
 #: ms that an unused connection is kept: less than servers keep theirs, so that few are closed as they are used again.

@@ -15,8 +15,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = ["Egress", "Endpoint", "Refused", "ResolvedAddress", "endpoint_of"]
-
 #: Nothing else is public: not ::1, fc00::/7, fe80::/10, nor IPv4 in IPv6 (::ffff:0:0/96, 64:ff9b::/96).
 PUBLIC_6: Final = IPv6Network("2000::/3")
 NOT_PUBLIC: Final = {

@@ -7,8 +7,6 @@ from urllib.parse import quote, urlsplit
 
 from delayq.domain.routes import stray_braces
 
-__all__ = ["check_topic_in", "filled", "refusal"]
-
 TOPIC: Final = "{topic}"
 
 

@@ -32,8 +32,6 @@ from delayq.targets.webhook.path import check_topic_in, filled, refusal
 # Imported after `connections`, which names the missing extra.
 import httpcore2  # isort: skip
 
-__all__ = ["WebhookTarget"]
-
 #: The largest part of an answer that is read, in bytes, and in ms after its status.
 MOST_READ: Final = 64 * 1024
 READ_FOR: Final = 2_000

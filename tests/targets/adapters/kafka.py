@@ -18,8 +18,6 @@ from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 
-__all__ = ["KafkaAdapter", "consume", "make_topic"]
-
 
 class KafkaAdapter:
     """Routes to a real Kafka, and what consumers find there."""

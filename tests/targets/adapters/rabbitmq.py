@@ -13,8 +13,6 @@ from testbed.rabbitmq import RabbitMQ
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 
-__all__ = ["RabbitMQAdapter", "seen"]
-
 
 class RabbitMQAdapter:
     """The queues of a broker. What is read is gone."""

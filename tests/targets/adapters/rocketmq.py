@@ -16,8 +16,6 @@ from tests.support.timeouts import SEND_TIMEOUT
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 
-__all__ = ["Consumer", "RocketMQAdapter", "seen"]
-
 #: In front of each stored message.
 _MAGIC: Final = b"\xda\xa3\x20\xa7"
 

@@ -22,8 +22,6 @@ from delayq.store.keys import ParkedSet, queue_keys
 from delayq.store.rights import WORKER
 from delayq.targets.redis_stream.backlog import backlogs
 
-__all__ = ["Alarms", "Rewriting"]
-
 QUEUES_EVERY = 30_000  # ms between two checks of all queues
 CALM = 15  # looks without a new error, after which failed snapshots refuse no change: half a minute
 SERVER_EVERY = 2_000  # ms between two checks of the server. A shorter failure may go unnoticed.

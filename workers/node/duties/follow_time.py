@@ -17,8 +17,6 @@ from delayq.store.connect.store import Store
 if TYPE_CHECKING:
     from workers.node.ownership import Ownership
 
-__all__ = ["TIME_EVERY", "TimeFollower", "clock_for"]
-
 #: ms between two looks at the time, as the message of a move may be lost.
 TIME_EVERY: Final = 1_000
 

@@ -16,8 +16,6 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import AUDIT, queue_keys
 
-__all__ = ["Janitor"]
-
 POOLS_EVERY = 60_000  # ms between two checks of all queues
 PAGES = 4  # pages of a queue that one round reads
 TRIM_EVERY = 3_600_000  # ms

@@ -14,8 +14,6 @@ from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, queue_keys
 
-__all__ = ["RETIRE_EVERY", "LayoutWatch", "numbers_of"]
-
 RETIRE_EVERY = 10_000  # ms
 AT_ONCE = 64
 log = structlog.get_logger()

@@ -22,8 +22,6 @@ from delayq.store.keys import ParkedSet, queue_keys
 from workers.queue.queue_context import CurrentPolicies
 from workers.queue.symptoms import LossDetector
 
-__all__ = ["PolicyWatch"]
-
 #: ms between two checks whether a limit after a pause is over.
 LIMITS_EVERY: Final = 2_000
 log = structlog.get_logger()

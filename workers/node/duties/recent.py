@@ -15,8 +15,6 @@ from delayq.base.clock import Clock
 from delayq.domain.nodes import LATELY, RECENT_SLOTS, RECENT_STEP, Lately, Recent
 from delayq.telemetry.histogram import Histogram
 
-__all__ = ["RecentCounters", "RecentLateness"]
-
 #: ms between two values of the counters that are kept.
 STEP: Final = 60_000
 

@@ -15,8 +15,6 @@ from delayq.store import commands
 from delayq.store.commands import Glance
 from delayq.store.connect.store import Store
 
-__all__ = ["FAR", "NEAR", "STEADY", "RedisClock", "Skew"]
-
 #: A difference of FAR ms counts as wrong, until it has been below NEAR ms for STEADY ms.
 FAR = 2_000
 NEAR = 1_000

@@ -24,8 +24,6 @@ from workers.node.ownership import Ownership
 from workers.queue.queue_context import CurrentPolicies
 from workers.sending.sender import Sender
 
-__all__ = ["StatusLine"]
-
 PUBLISH_EVERY = 5_000  # ms
 COUNT_EVERY = 1_000  # ms
 SILENT = 3_600_000  # ms without news after which the line of another node is removed

@@ -10,8 +10,6 @@ from coordinator import CoordinatorError
 from delayq.base.clock import Clock
 from delayq.base.errors import StoreError, StoreUnavailable
 
-__all__ = ["Timer", "run_timers"]
-
 log = structlog.get_logger()
 
 

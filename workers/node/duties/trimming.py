@@ -28,8 +28,6 @@ from delayq.targets.redis_stream.target import lies_here
 from workers.queue.pull_job import PullJob
 from workers.queue.queue_context import CurrentPolicies
 
-__all__ = ["STREAMS_EVERY", "StreamTrimmer"]
-
 STREAMS_EVERY: Final = 60_000  # ms between two passes through all streams
 #: The runs of a round, and of each run: about how many streams it trims, and the most entries that it removes in total. Redis
 #: does nothing else during a run.
