@@ -38,7 +38,7 @@ KINDS: Final = (
         "scripts and owner",
         (
             "tests/store/test_*.py",
-            "tests/unit/test_resharding.py",
+            "tests/store/test_resharding.py",
             "tests/workers/test_[!l]*.py",
             "tests/workers/test_limits.py",
         ),
