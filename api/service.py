@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 SEARCHES: Final = 2
 #: The shortest interval between two checks of the accounts, in ms, however many callers there are.
 COUNT_EVERY: Final = 2_000
-#: The lags of consumer groups in metrics are at most so old (ms), and a scrape waits at most so long for them (s).
+#: The lags of consumer groups in metrics are at most so old (ms).
 LAGS_EVERY: Final = 15_000
-LAGS_WAIT: Final = 1.0
 #: The time in ms for which an expensive answer is shared by all callers. The overview takes about 23 requests to Redis.
 SHARED: Final = 1_250
 T = TypeVar("T")
@@ -170,9 +169,9 @@ class Service:
         return self._findings.of(facts)
 
     async def read_lags(self) -> None:
-        """Give the lags of consumer groups to the metrics; none if Redis does not answer soon."""
+        """Give the lags of consumer groups to the metrics; none if they take longer than one reply of Redis may."""
         try:
-            async with asyncio.timeout(LAGS_WAIT):
+            async with asyncio.timeout(self.settings.redis_timeout / 1000):
                 self.metrics.lags = await self._lags.get()
         except (TimeoutError, StoreError, ConfigError, LayoutMismatch):
             self.metrics.lags = (None, None)

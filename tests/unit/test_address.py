@@ -10,6 +10,7 @@ from delayq.base.errors import ConfigError
 from delayq.store.connect.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets, without_user
 from delayq.store.connect.server_state import connection_options
 from delayq.store.connect.store import Store
+from tests.support.timeouts import PATIENCE
 
 
 def test_a_single_server_is_left_to_redis_py() -> None:
@@ -204,6 +205,12 @@ def test_what_is_accepted_is_handed_to_each_connection() -> None:
     assert connection_options("unix://h:1/a%20b?db=3&username=me&password=x", 1.0).items() >= {
         "path": "/a b", "db": 3, "username": "me", "password": "x",
     }.items()  # fmt: skip
+
+
+@pytest.mark.parametrize("url", ["redis://h", "rediss://h", "unix:///a"])
+@pytest.mark.parametrize("timeout", [0.5, 2.0, PATIENCE])
+def test_a_connection_may_take_half_of_the_timeout_however_long_that_is(url: str, timeout: float) -> None:
+    assert connection_options(url, timeout)["socket_connect_timeout"] == timeout / 2
 
 
 @pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_ca_path"])
