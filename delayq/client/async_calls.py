@@ -13,7 +13,7 @@ from delayq import received
 from delayq.base.clock import Clock
 from delayq.base.errors import DelayqError, InvalidMessage, StoreError
 from delayq.base.times import Duration, Instant
-from delayq.client import handshake, plans
+from delayq.client import handshake
 from delayq.client.async_consumer import AsyncConsumer
 from delayq.client.audit import By, one_act
 from delayq.client.consuming.async_leases import AsyncLeases, log_lost
@@ -38,32 +38,22 @@ from delayq.store.connect.exchange import single
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from delayq.client.plans import (
-        Advanced,
-        Arriving,
-        AuditPage,
-        Cancelled,
-        ConsumerGroup,
-        Counted,
-        DeadGroups,
-        DeadLetterPage,
-        Explanation,
-        Facts,
-        Finding,
-        Forecast,
-        GroupDeleted,
-        LeaseChange,
-        Leased,
-        Overview,
-        Paused,
-        PolicyChanged,
-        Rescheduled,
-        Resumed,
-        RouteState,
-        SearchPage,
-        Settlement,
-        TopicState,
-    )
+    from delayq.client.changing.advance import Advanced
+    from delayq.client.changing.messages import Cancelled, Rescheduled
+    from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
+    from delayq.client.consuming.groups import GroupDeleted
+    from delayq.client.consuming.receiving import LeaseChange, Leased, Settlement
+    from delayq.client.findings import Facts, Finding
+    from delayq.client.findings.overview import Overview
+    from delayq.client.looking.audit import AuditPage
+    from delayq.client.looking.counting import Counted, Forecast
+    from delayq.client.looking.dead_groups import DeadGroups
+    from delayq.client.looking.dead_letters import DeadLetterPage
+    from delayq.client.looking.explain import Explanation
+    from delayq.client.looking.groups import ConsumerGroup
+    from delayq.client.looking.search import SearchPage
+    from delayq.client.looking.service import RouteState
+    from delayq.client.looking.topics import Arriving, TopicState
 
     P = TypeVar("P", AuditPage, DeadLetterPage)
 
@@ -234,7 +224,9 @@ class AsyncCalls:
 
     async def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages and return the results in order (a StoreError where the result is unknown)."""
-        return await self._run(plans.cancel(await self.context(), ids, by=one_act(by)))
+        from delayq.client.changing.messages import cancel
+
+        return await self._run(cancel(await self.context(), ids, by=one_act(by)))
 
     async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all messages that carry a business key and return the results (a StoreError where one is unknown).
@@ -242,7 +234,10 @@ class AsyncCalls:
         Messages that have ended are included while their ids are remembered (15 minutes by default), at most 1,000 of each
         queue. So the same call again returns the same results.
         """
-        return await self._run(plans.by_key(await self.context(), key, partial(plans.cancel, by=one_act(by))))
+        from delayq.client.changing.by_key import by_key
+        from delayq.client.changing.messages import cancel
+
+        return await self._run(by_key(await self.context(), key, partial(cancel, by=one_act(by))))
 
     async def reschedule(
         self,
@@ -261,9 +256,11 @@ class AsyncCalls:
         Here and elsewhere, a duration may also be a `timedelta` or text such as '30m'. A time may also be an aware
         `datetime` or RFC 3339.
         """
+        from delayq.client.changing.messages import reschedule, spec_of
+
         now = self._setup.clock.now()
-        spec = plans.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return await self._run(plans.reschedule(await self.context(), id, spec, by=by, call=named(call)))
+        spec = spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
+        return await self._run(reschedule(await self.context(), id, spec, by=by, call=named(call)))
 
     async def deliver_now(
         self, id: str, *, force: bool = False, by: By | None = None, call: str | None = None
@@ -276,7 +273,9 @@ class AsyncCalls:
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None, call: str | None = None
     ) -> list[Rescheduled | Any]:
         """Deliver messages now and return the results in order (a StoreError where the result is unknown)."""
-        each = partial(plans.deliver_now, force=force, by=one_act(by), call=named(call))
+        from delayq.client.changing.messages import deliver_now
+
+        each = partial(deliver_now, force=force, by=one_act(by), call=named(call))
         return await self._run(each(await self.context(), ids))
 
     async def deliver_now_by_key(
@@ -287,8 +286,11 @@ class AsyncCalls:
 
         Messages that have ended are included, as in `cancel_by_key`, and their results are how they ended.
         """
-        each = partial(plans.deliver_now, force=force, by=one_act(by), call=named(call))
-        return await self._run(plans.by_key(await self.context(), key, each))
+        from delayq.client.changing.by_key import by_key
+        from delayq.client.changing.messages import deliver_now
+
+        each = partial(deliver_now, force=force, by=one_act(by), call=named(call))
+        return await self._run(by_key(await self.context(), key, each))
 
     async def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
@@ -296,18 +298,24 @@ class AsyncCalls:
 
     async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """Return the states of messages, in order; None for an unknown id."""
-        return await self._run(plans.get(await self.reading(), ids))
+        from delayq.client.looking.messages import get
+
+        return await self._run(get(await self.reading(), ids))
 
     async def explain(self, found: Found) -> Explanation:
         """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
-        return await self._run(plans.explain(await self.reading(), found))
+        from delayq.client.looking.explain import explain
+
+        return await self._run(explain(await self.reading(), found))
 
     async def find(self, key: str) -> list[Found]:
         """Return the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue.
 
         `search` returns all of them, page by page; with states such as 'cancelled' also those that have ended.
         """
-        return await self._run(plans.find(await self.reading(), key))
+        from delayq.client.looking.messages import find
+
+        return await self._run(find(await self.reading(), key))
 
     async def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
         """Return a page of the messages that match a filter, by due time; dead letters by the time of their death.
@@ -316,15 +324,16 @@ class AsyncCalls:
         is not the last one only if no message was found within a second. With a business key, pages continue by id, and
         each page is sorted by due time. Raises InvalidMessage for an invalid filter.
         """
-        page = plans.search_of(await self.reading(), wanted, limit, token)
+        from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS
+        from delayq.client.looking.search_by_key import search_of
+
+        page = search_of(await self.reading(), wanted, limit, token)
         clock = self._setup.clock
         began = clock.precise()
         await self._run(page.begin())
-        while page.goes_on(
-            in_time=clock.precise() - began < (plans.MOST_SECONDS if page.is_empty else plans.SECONDS) * 1000
-        ):
+        while page.goes_on(in_time=clock.precise() - began < (MOST_SECONDS if page.is_empty else SECONDS) * 1000):
             await self._run(page.step())
-            await pause(plans.PAUSE)
+            await pause(PAUSE)
         return await self._run(page.end())
 
     async def count(self, wanted: Filter = EVERYTHING) -> Counted:
@@ -332,15 +341,19 @@ class AsyncCalls:
 
         With 10,000 messages or fewer in all queues, the count is always exact.
         """
-        return await self._run(plans.count_messages(await self.reading(), wanted))
+        from delayq.client.looking.counting import count_messages
+
+        return await self._run(count_messages(await self.reading(), wanted))
 
     async def forecast(
         self, due_from: Instant, due_to: Instant, step: Duration, wanted: Filter = EVERYTHING
     ) -> Forecast:
         """Count the messages that fall due in each `step` (ms) from `due_from` to `due_to` (Unix ms), for a filter of topics."""
+        from delayq.client.looking.counting import forecast
+
         first, last = given_instant("dueFrom", due_from) or 0, given_instant("dueTo", due_to) or 0
         each = given_duration("step", step) or 0
-        return await self._run(plans.forecast(await self.reading(), first, last, each, wanted))
+        return await self._run(forecast(await self.reading(), first, last, each, wanted))
 
     async def redis_now(self) -> int:
         """Return the time of Redis (Unix ms), as its scripts see it."""
@@ -349,7 +362,9 @@ class AsyncCalls:
 
     async def queues(self) -> list[QueueStats]:
         """Return the figures of every queue."""
-        return await self._run(plans.queues(await self.reading()))
+        from delayq.client.looking.service import queues
+
+        return await self._run(queues(await self.reading()))
 
     async def stats(self) -> list[QueueStats]:
         """Return the figures of every queue, as `queues` does; the older name."""
@@ -374,13 +389,17 @@ class AsyncCalls:
         letters than `limit` and not be the last one. An empty page is not the last one only if no letter was found within
         a second.
         """
+        from delayq.client.looking.dead_letters import Wanted, dead_letters
+
         begin, end = given_instant("from", from_), given_instant("to", to)
-        wanted = plans.Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
-        return await self._page(lambda context, behind: plans.dead_letters(context, limit, behind, wanted), token)
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
+        return await self._page(lambda context, behind: dead_letters(context, limit, behind, wanted), token)
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None, call: str | None = None) -> list[Any]:
         """Redrive dead letters: put them back, due now. Return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
-        return await self._run(plans.redrive(await self.context(), ids, by=one_act(by), call=named(call)))
+        from delayq.client.changing.dead_letters import redrive
+
+        return await self._run(redrive(await self.context(), ids, by=one_act(by), call=named(call)))
 
     async def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter permanently; False if no dead letter has this id."""
@@ -390,23 +409,33 @@ class AsyncCalls:
         """Delete dead letters permanently and return 'discarded' or 'notDead' for each (a StoreError where it is
         unknown).
         """
-        return await self._run(plans.discard(await self.context(), ids, by=one_act(by)))
+        from delayq.client.changing.dead_letters import discard
+
+        return await self._run(discard(await self.context(), ids, by=one_act(by)))
 
     async def nodes(self) -> dict[str, NodeLine]:
         """Return the nodes by name, with what each last reported."""
-        return await self._run(plans.nodes(await self.reading()))
+        from delayq.client.looking.service import nodes
+
+        return await self._run(nodes(await self.reading()))
 
     async def routes(self) -> list[RouteState]:
         """Return the routes, their circuits as live workers report them, and how many messages are parked for each."""
-        return await self._run(plans.routes(await self.reading()))
+        from delayq.client.looking.service import routes
+
+        return await self._run(routes(await self.reading()))
 
     async def status(self) -> list[Finding]:
         """Return the problems, worst finding first, with their remedies."""
-        return plans.findings(await self.facts())
+        from delayq.client.findings import findings
+
+        return findings(await self.facts())
 
     async def overview(self) -> Overview:
         """Return the numbers of messages by state, the deliveries of the last ten minutes, their lateness and the findings."""
-        return plans.overview(await self.facts())
+        from delayq.client.findings.overview import overview
+
+        return overview(await self.facts())
 
     async def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
         """Return a page of manual changes, the newest first; `wanted` are the fields of `WantedEntries`.
@@ -414,26 +443,34 @@ class AsyncCalls:
         A page may have fewer entries than `limit` and not be the last one. An empty page is not the last one only if no
         entry was found within a second.
         """
-        entries = plans.WantedEntries(**wanted)
-        return await self._page(lambda context, behind: plans.audit(context, limit, behind, entries), token)
+        from delayq.client.looking.audit import WantedEntries, audit
+
+        entries = WantedEntries(**wanted)
+        return await self._page(lambda context, behind: audit(context, limit, behind, entries), token)
 
     async def _page(self, read: Callable[[Context, str | None], Plan[P]], token: str | None) -> P:
         """Read pages until one is not empty or the last one, or until a second is over."""
+        from delayq.client.looking.search import MOST_SECONDS
+
         context, clock = await self.reading(), self._setup.clock
         began = clock.precise()
         page = await self._run(read(context, token))
-        while page.is_empty and page.next_token is not None and clock.precise() - began < plans.MOST_SECONDS * 1000:
+        while page.is_empty and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
             page = await self._run(read(context, page.next_token))
         return page
 
     async def facts(self) -> Facts:
         """Read the facts that `status` and `overview` use."""
+        from delayq.client.findings import read_facts
+
         setup = self._setup
-        return await self._run(plans.read_facts(setup.settings, setup.url))
+        return await self._run(read_facts(setup.settings, setup.url))
 
     async def dead_groups(self) -> DeadGroups:
         """Group the newest dead letters, about 20,000, by topic and reason."""
-        return await self._run(plans.dead_groups(await self.reading()))
+        from delayq.client.looking.dead_groups import dead_groups
+
+        return await self._run(dead_groups(await self.reading()))
 
     async def pause(
         self,
@@ -450,13 +487,15 @@ class AsyncCalls:
         that were already being sent have arrived: then `state` is 'paused'. If the pattern is already paused, a `reason` or
         `until` that you omit keeps its value, and None removes it. Raises NotReady while a live worker is too old.
         """
-        longest = plans.check_wait(given_duration("wait", wait))
+        from delayq.client.changing.policies import check_wait, pause, paused
+
+        longest = check_wait(given_duration("wait", wait))
         ends = until if isinstance(until, UnsetType) else given_instant("until", until)
-        found = await self._run(plans.pause(await self.context(), match, reason, ends, by))
+        found = await self._run(pause(await self.context(), match, reason, ends, by))
         clock = self._setup.clock
         end, look = clock.monotonic() + longest, LOOK
         while True:
-            found = await self._run(plans.paused(found))
+            found = await self._run(paused(found))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
             await wait_for(look)
@@ -467,7 +506,9 @@ class AsyncCalls:
 
         Without such a pause, the limit of an earlier resume gets the new rate, or ends if no rate is given.
         """
-        return await self._run(plans.resume(await self.context(), match, rate, by))
+        from delayq.client.changing.policies import resume
+
+        return await self._run(resume(await self.context(), match, rate, by))
 
     async def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
         """Return the topics that have messages or held messages, or that a pause or a policy names, by name.
@@ -475,19 +516,27 @@ class AsyncCalls:
         `match` is a pattern with `*` and `?`, and `paused` selects paused topics or the others. Messages are counted now if all
         queues together have 10,000 or fewer. Otherwise, and without `live`, the counts are those of the last census.
         """
-        return await self._run(plans.topics(await self.reading(), match, paused, live=live))
+        from delayq.client.looking.topics import topics
+
+        return await self._run(topics(await self.reading(), match, paused, live=live))
 
     async def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
-        return await self._run(plans.topic(await self.reading(), name, live=live))
+        from delayq.client.looking.topics import topic
+
+        return await self._run(topic(await self.reading(), name, live=live))
 
     async def arriving(self, match: str) -> list[Arriving] | None:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
-        return await self._run(plans.arriving(await self.reading(), match))
+        from delayq.client.looking.topics import arriving
+
+        return await self._run(arriving(await self.reading(), match))
 
     async def policies(self) -> Policies:
         """Return all policies, pauses and limits set by `resume`, and their version."""
-        return await self._run(plans.read_policies(await self.reading()))
+        from delayq.client.looking.topics import read_policies
+
+        return await self._run(read_policies(await self.reading()))
 
     async def policy(self, name: str) -> Policy | None:
         """Return the policy with this name, or None."""
@@ -498,12 +547,16 @@ class AsyncCalls:
 
         Raises InvalidMessage, and PoliciesChanged if the version is another one.
         """
+        from delayq.client.changing.policies import put_policy
+
         context = await self.context()
-        return await self._run(plans.put_policy(context, policy, self._setup.url, if_version=if_version, by=by))
+        return await self._run(put_policy(context, policy, self._setup.url, if_version=if_version, by=by))
 
     async def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
-        return await self._run(plans.delete_policy(await self.context(), name, if_version=if_version, by=by))
+        from delayq.client.changing.policies import delete_policy
+
+        return await self._run(delete_policy(await self.context(), name, if_version=if_version, by=by))
 
     async def advance(self, time: Duration, *, timeout: Duration = 60_000) -> Advanced:
         """Move the time of a development server forward by `time`, and return once everything that fell due was
@@ -513,11 +566,13 @@ class AsyncCalls:
         Raises NotDevelopment for every other server. Raises StillDue if due messages keep time from moving for
         `timeout` of real time.
         """
+        from delayq.client.changing.advance import begin_advance, step_of_advance
+
         context, clock = await self.context(), self._setup.clock
-        way = await self._run(plans.begin_advance(context, given_duration("time", time) or 0))
+        way = await self._run(begin_advance(context, given_duration("time", time) or 0))
         patience = given_duration("timeout", timeout) or 0
         end, look = clock.monotonic() + patience, LOOK_FOR_DUE
-        while (found := await self._run(plans.step_of_advance(context, way))) is None:
+        while (found := await self._run(step_of_advance(context, way))) is None:
             if way.moved:
                 end, look = clock.monotonic() + patience, LOOK_FOR_DUE
             elif clock.monotonic() >= end:
@@ -548,19 +603,21 @@ class AsyncCalls:
         The messages of `ack` are acknowledged before, in the same packet for one topic; the group receives those with a lost
         lease again.
         """
+        from delayq.client.consuming.receiving import given_consumer, leases_to_ack, receive
+
         topics, clock = [topic] if isinstance(topic, str) else topic, self._setup.clock
-        consumers = [plans.given_consumer(one, group, start, tags) for one in topics]
+        consumers = [given_consumer(one, group, start, tags) for one in topics]
         life, end = given_duration("lease", lease) or 0, clock.monotonic() + given_wait(wait)
         leases: list[str] = []
         if len(consumers) == 1:
-            leases = plans.leases_to_ack(consumers[0], ack)
+            leases = leases_to_ack(consumers[0], ack)
         else:
             await self.ack(*ack)
         while True:
             streams, soonest, since, failure = list[str](), list[int](), 0, None
             for consumer in consumers:
                 try:
-                    page = await self._run(plans.receive(await self.context(), consumer, max, life, ack=leases))
+                    page = await self._run(receive(await self.context(), consumer, max, life, ack=leases))
                 except StoreError as error:
                     failure = failure or error  # the other topics are received all the same
                     continue
@@ -619,9 +676,11 @@ class AsyncCalls:
 
     async def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         """The topics of `topics` that fit a pattern, and the topics from which a group has received, if one is given."""
+        from delayq.client.looking.groups import known_groups
+
         found = [one.topic for one in await self.topics(match=match)]
         if group is not None:
-            groups = await self._run(plans.known_groups(await self.reading(), match))
+            groups = await self._run(known_groups(await self.reading(), match))
             found += [one.topic for one in groups if one.group == group]
         return list(dict.fromkeys(found))
 
@@ -630,7 +689,9 @@ class AsyncCalls:
 
         Returns 'acknowledged', 'lost', or 'notFound' without such a group, for each.
         """
-        return await self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
+        from delayq.client.consuming.receiving import LeaseChange
+
+        return await self._settle([(one, LeaseChange("ack", one.lease)) for one in messages])
 
     async def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
@@ -638,12 +699,16 @@ class AsyncCalls:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        return plans.only_settlement(await self.extend_many([message], lease))
+        from delayq.client.consuming.receiving import only_settlement
+
+        return only_settlement(await self.extend_many([message], lease))
 
     async def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
+        from delayq.client.consuming.receiving import extension
+
         life = given_duration("lease", lease) or 0
-        return await self._settle([(one, plans.extension(one.lease, life)) for one in messages])
+        return await self._settle([(one, extension(one.lease, life)) for one in messages])
 
     async def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
@@ -654,36 +719,45 @@ class AsyncCalls:
         delivered again, by the route of its topic. Repeating the call is safe. Returns 'handedBack', 'dead' if it has been
         handed back too often, or 'lost' if this consumer does not hold the lease.
         """
+        from delayq.client.consuming.handing_back import hand_back, hand_back_of, settlement_of
+        from delayq.client.consuming.receiving import LeaseChange, only_settlement
+
         delay = given_duration("delayTime", delay_time)
         if isinstance(message, received.Received):
-            given, now = plans.hand_back_of(message, reason, delay), self._setup.clock.now()
-            (found,) = await self._run(plans.hand_back(await self.context(), [given], now))
-            return plans.settlement_of(found)
-        change = plans.LeaseChange("back", message.lease, delay, reason)
-        return plans.only_settlement(await self._settle([(message, change)]))
+            given, now = hand_back_of(message, reason, delay), self._setup.clock.now()
+            (found,) = await self._run(hand_back(await self.context(), [given], now))
+            return settlement_of(found)
+        change = LeaseChange("back", message.lease, delay, reason)
+        return only_settlement(await self._settle([(message, change)]))
 
     async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.
 
         Each has the numbers of messages that it has not acknowledged, and the oldest of them.
         """
-        return await self._run(plans.consumers(await self.reading(), match))
+        from delayq.client.looking.groups import consumers
+
+        return await self._run(consumers(await self.reading(), match))
 
     async def delete_group(self, topic: str, group: str, *, by: By | None = None) -> GroupDeleted:
         """Delete a consumer group with its leases; its messages stay for other groups. Stop its consumers first.
 
         `changed` is False if there was no such group.
         """
-        return await self._run(plans.delete_group(await self.context(), topic, group, by))
+        from delayq.client.consuming.groups import delete_group
+
+        return await self._run(delete_group(await self.context(), topic, group, by))
 
     async def _settle(self, changes: Sequence[tuple[Leased, LeaseChange]]) -> list[Settlement | Any]:
+        from delayq.client.consuming.receiving import given_consumer, settle
+
         context, results = await self.context(), dict[int, Any]()
         groups: dict[tuple[str, str], list[int]] = {}
         for at, (message, _) in enumerate(changes):
             groups.setdefault((message.topic, message.group), []).append(at)
         for (topic, group), places in groups.items():
-            consumer = plans.given_consumer(topic, group, "beginning", ())
-            found = await self._run(plans.settle(context, consumer, [changes[at][1] for at in places]))
+            consumer = given_consumer(topic, group, "beginning", ())
+            found = await self._run(settle(context, consumer, [changes[at][1] for at in places]))
             results.update(zip(places, found, strict=True))
         return [results[at] for at in range(len(changes))]
 

@@ -21,7 +21,7 @@ from delayq.store.connect.event_loop import pause
 
 if TYPE_CHECKING:
     from delayq.base.times import Duration, Instant
-    from delayq.client.plans import Leased
+    from delayq.client.consuming.receiving import Leased
 
 #: How long a consumer renews the lease of a message, and at most (ms).
 LONGEST_RENEWED: Final = 3_600_000

@@ -14,7 +14,7 @@ from delayq import received
 from delayq.base.clock import Clock
 from delayq.base.errors import DelayqError, InvalidMessage, StoreError
 from delayq.base.times import Duration, Instant
-from delayq.client import handshake, plans
+from delayq.client import handshake
 from delayq.client.audit import By, one_act
 from delayq.client.consumer import Consumer
 from delayq.client.consuming.leases import Leases, log_lost
@@ -39,32 +39,22 @@ from delayq.store.connect.threads import pause as wait_for
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from delayq.client.plans import (
-        Advanced,
-        Arriving,
-        AuditPage,
-        Cancelled,
-        ConsumerGroup,
-        Counted,
-        DeadGroups,
-        DeadLetterPage,
-        Explanation,
-        Facts,
-        Finding,
-        Forecast,
-        GroupDeleted,
-        LeaseChange,
-        Leased,
-        Overview,
-        Paused,
-        PolicyChanged,
-        Rescheduled,
-        Resumed,
-        RouteState,
-        SearchPage,
-        Settlement,
-        TopicState,
-    )
+    from delayq.client.changing.advance import Advanced
+    from delayq.client.changing.messages import Cancelled, Rescheduled
+    from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
+    from delayq.client.consuming.groups import GroupDeleted
+    from delayq.client.consuming.receiving import LeaseChange, Leased, Settlement
+    from delayq.client.findings import Facts, Finding
+    from delayq.client.findings.overview import Overview
+    from delayq.client.looking.audit import AuditPage
+    from delayq.client.looking.counting import Counted, Forecast
+    from delayq.client.looking.dead_groups import DeadGroups
+    from delayq.client.looking.dead_letters import DeadLetterPage
+    from delayq.client.looking.explain import Explanation
+    from delayq.client.looking.groups import ConsumerGroup
+    from delayq.client.looking.search import SearchPage
+    from delayq.client.looking.service import RouteState
+    from delayq.client.looking.topics import Arriving, TopicState
 
     P = TypeVar("P", AuditPage, DeadLetterPage)
 
@@ -235,7 +225,9 @@ class Client:
 
     def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages and return the results in order (a StoreError where the result is unknown)."""
-        return self._run(plans.cancel(self.context(), ids, by=one_act(by)))
+        from delayq.client.changing.messages import cancel
+
+        return self._run(cancel(self.context(), ids, by=one_act(by)))
 
     def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all messages that carry a business key and return the results (a StoreError where one is unknown).
@@ -243,7 +235,10 @@ class Client:
         Messages that have ended are included while their ids are remembered (15 minutes by default), at most 1,000 of each
         queue. So the same call again returns the same results.
         """
-        return self._run(plans.by_key(self.context(), key, partial(plans.cancel, by=one_act(by))))
+        from delayq.client.changing.by_key import by_key
+        from delayq.client.changing.messages import cancel
+
+        return self._run(by_key(self.context(), key, partial(cancel, by=one_act(by))))
 
     def reschedule(
         self,
@@ -262,9 +257,11 @@ class Client:
         Here and elsewhere, a duration may also be a `timedelta` or text such as '30m'. A time may also be an aware
         `datetime` or RFC 3339.
         """
+        from delayq.client.changing.messages import reschedule, spec_of
+
         now = self._setup.clock.now()
-        spec = plans.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return self._run(plans.reschedule(self.context(), id, spec, by=by, call=named(call)))
+        spec = spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
+        return self._run(reschedule(self.context(), id, spec, by=by, call=named(call)))
 
     def deliver_now(
         self, id: str, *, force: bool = False, by: By | None = None, call: str | None = None
@@ -277,7 +274,9 @@ class Client:
         self, ids: Sequence[str], *, force: bool = False, by: By | None = None, call: str | None = None
     ) -> list[Rescheduled | Any]:
         """Deliver messages now and return the results in order (a StoreError where the result is unknown)."""
-        each = partial(plans.deliver_now, force=force, by=one_act(by), call=named(call))
+        from delayq.client.changing.messages import deliver_now
+
+        each = partial(deliver_now, force=force, by=one_act(by), call=named(call))
         return self._run(each(self.context(), ids))
 
     def deliver_now_by_key(
@@ -288,8 +287,11 @@ class Client:
 
         Messages that have ended are included, as in `cancel_by_key`, and their results are how they ended.
         """
-        each = partial(plans.deliver_now, force=force, by=one_act(by), call=named(call))
-        return self._run(plans.by_key(self.context(), key, each))
+        from delayq.client.changing.by_key import by_key
+        from delayq.client.changing.messages import deliver_now
+
+        each = partial(deliver_now, force=force, by=one_act(by), call=named(call))
+        return self._run(by_key(self.context(), key, each))
 
     def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
@@ -297,18 +299,24 @@ class Client:
 
     def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """Return the states of messages, in order; None for an unknown id."""
-        return self._run(plans.get(self.reading(), ids))
+        from delayq.client.looking.messages import get
+
+        return self._run(get(self.reading(), ids))
 
     def explain(self, found: Found) -> Explanation:
         """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
-        return self._run(plans.explain(self.reading(), found))
+        from delayq.client.looking.explain import explain
+
+        return self._run(explain(self.reading(), found))
 
     def find(self, key: str) -> list[Found]:
         """Return the messages that carry a business key and have not ended, by due time; at most 1,000 of each queue.
 
         `search` returns all of them, page by page; with states such as 'cancelled' also those that have ended.
         """
-        return self._run(plans.find(self.reading(), key))
+        from delayq.client.looking.messages import find
+
+        return self._run(find(self.reading(), key))
 
     def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
         """Return a page of the messages that match a filter, by due time; dead letters by the time of their death.
@@ -317,15 +325,16 @@ class Client:
         is not the last one only if no message was found within a second. With a business key, pages continue by id, and
         each page is sorted by due time. Raises InvalidMessage for an invalid filter.
         """
-        page = plans.search_of(self.reading(), wanted, limit, token)
+        from delayq.client.looking.search import MOST_SECONDS, PAUSE, SECONDS
+        from delayq.client.looking.search_by_key import search_of
+
+        page = search_of(self.reading(), wanted, limit, token)
         clock = self._setup.clock
         began = clock.precise()
         self._run(page.begin())
-        while page.goes_on(
-            in_time=clock.precise() - began < (plans.MOST_SECONDS if page.is_empty else plans.SECONDS) * 1000
-        ):
+        while page.goes_on(in_time=clock.precise() - began < (MOST_SECONDS if page.is_empty else SECONDS) * 1000):
             self._run(page.step())
-            pause(plans.PAUSE)
+            pause(PAUSE)
         return self._run(page.end())
 
     def count(self, wanted: Filter = EVERYTHING) -> Counted:
@@ -333,13 +342,17 @@ class Client:
 
         With 10,000 messages or fewer in all queues, the count is always exact.
         """
-        return self._run(plans.count_messages(self.reading(), wanted))
+        from delayq.client.looking.counting import count_messages
+
+        return self._run(count_messages(self.reading(), wanted))
 
     def forecast(self, due_from: Instant, due_to: Instant, step: Duration, wanted: Filter = EVERYTHING) -> Forecast:
         """Count the messages that fall due in each `step` (ms) from `due_from` to `due_to` (Unix ms), for a filter of topics."""
+        from delayq.client.looking.counting import forecast
+
         first, last = given_instant("dueFrom", due_from) or 0, given_instant("dueTo", due_to) or 0
         each = given_duration("step", step) or 0
-        return self._run(plans.forecast(self.reading(), first, last, each, wanted))
+        return self._run(forecast(self.reading(), first, last, each, wanted))
 
     def redis_now(self) -> int:
         """Return the time of Redis (Unix ms), as its scripts see it."""
@@ -348,7 +361,9 @@ class Client:
 
     def queues(self) -> list[QueueStats]:
         """Return the figures of every queue."""
-        return self._run(plans.queues(self.reading()))
+        from delayq.client.looking.service import queues
+
+        return self._run(queues(self.reading()))
 
     def stats(self) -> list[QueueStats]:
         """Return the figures of every queue, as `queues` does; the older name."""
@@ -373,13 +388,17 @@ class Client:
         letters than `limit` and not be the last one. An empty page is not the last one only if no letter was found within
         a second.
         """
+        from delayq.client.looking.dead_letters import Wanted, dead_letters
+
         begin, end = given_instant("from", from_), given_instant("to", to)
-        wanted = plans.Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
-        return self._page(lambda context, behind: plans.dead_letters(context, limit, behind, wanted), token)
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, from_=begin, to=end)
+        return self._page(lambda context, behind: dead_letters(context, limit, behind, wanted), token)
 
     def redrive(self, ids: Sequence[str], *, by: By | None = None, call: str | None = None) -> list[Any]:
         """Redrive dead letters: put them back, due now. Return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
-        return self._run(plans.redrive(self.context(), ids, by=one_act(by), call=named(call)))
+        from delayq.client.changing.dead_letters import redrive
+
+        return self._run(redrive(self.context(), ids, by=one_act(by), call=named(call)))
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter permanently; False if no dead letter has this id."""
@@ -389,23 +408,33 @@ class Client:
         """Delete dead letters permanently and return 'discarded' or 'notDead' for each (a StoreError where it is
         unknown).
         """
-        return self._run(plans.discard(self.context(), ids, by=one_act(by)))
+        from delayq.client.changing.dead_letters import discard
+
+        return self._run(discard(self.context(), ids, by=one_act(by)))
 
     def nodes(self) -> dict[str, NodeLine]:
         """Return the nodes by name, with what each last reported."""
-        return self._run(plans.nodes(self.reading()))
+        from delayq.client.looking.service import nodes
+
+        return self._run(nodes(self.reading()))
 
     def routes(self) -> list[RouteState]:
         """Return the routes, their circuits as live workers report them, and how many messages are parked for each."""
-        return self._run(plans.routes(self.reading()))
+        from delayq.client.looking.service import routes
+
+        return self._run(routes(self.reading()))
 
     def status(self) -> list[Finding]:
         """Return the problems, worst finding first, with their remedies."""
-        return plans.findings(self.facts())
+        from delayq.client.findings import findings
+
+        return findings(self.facts())
 
     def overview(self) -> Overview:
         """Return the numbers of messages by state, the deliveries of the last ten minutes, their lateness and the findings."""
-        return plans.overview(self.facts())
+        from delayq.client.findings.overview import overview
+
+        return overview(self.facts())
 
     def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
         """Return a page of manual changes, the newest first; `wanted` are the fields of `WantedEntries`.
@@ -413,26 +442,34 @@ class Client:
         A page may have fewer entries than `limit` and not be the last one. An empty page is not the last one only if no
         entry was found within a second.
         """
-        entries = plans.WantedEntries(**wanted)
-        return self._page(lambda context, behind: plans.audit(context, limit, behind, entries), token)
+        from delayq.client.looking.audit import WantedEntries, audit
+
+        entries = WantedEntries(**wanted)
+        return self._page(lambda context, behind: audit(context, limit, behind, entries), token)
 
     def _page(self, read: Callable[[Context, str | None], Plan[P]], token: str | None) -> P:
         """Read pages until one is not empty or the last one, or until a second is over."""
+        from delayq.client.looking.search import MOST_SECONDS
+
         context, clock = self.reading(), self._setup.clock
         began = clock.precise()
         page = self._run(read(context, token))
-        while page.is_empty and page.next_token is not None and clock.precise() - began < plans.MOST_SECONDS * 1000:
+        while page.is_empty and page.next_token is not None and clock.precise() - began < MOST_SECONDS * 1000:
             page = self._run(read(context, page.next_token))
         return page
 
     def facts(self) -> Facts:
         """Read the facts that `status` and `overview` use."""
+        from delayq.client.findings import read_facts
+
         setup = self._setup
-        return self._run(plans.read_facts(setup.settings, setup.url))
+        return self._run(read_facts(setup.settings, setup.url))
 
     def dead_groups(self) -> DeadGroups:
         """Group the newest dead letters, about 20,000, by topic and reason."""
-        return self._run(plans.dead_groups(self.reading()))
+        from delayq.client.looking.dead_groups import dead_groups
+
+        return self._run(dead_groups(self.reading()))
 
     def pause(
         self,
@@ -449,13 +486,15 @@ class Client:
         that were already being sent have arrived: then `state` is 'paused'. If the pattern is already paused, a `reason` or
         `until` that you omit keeps its value, and None removes it. Raises NotReady while a live worker is too old.
         """
-        longest = plans.check_wait(given_duration("wait", wait))
+        from delayq.client.changing.policies import check_wait, pause, paused
+
+        longest = check_wait(given_duration("wait", wait))
         ends = until if isinstance(until, UnsetType) else given_instant("until", until)
-        found = self._run(plans.pause(self.context(), match, reason, ends, by))
+        found = self._run(pause(self.context(), match, reason, ends, by))
         clock = self._setup.clock
         end, look = clock.monotonic() + longest, LOOK
         while True:
-            found = self._run(plans.paused(found))
+            found = self._run(paused(found))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
             wait_for(look)
@@ -466,7 +505,9 @@ class Client:
 
         Without such a pause, the limit of an earlier resume gets the new rate, or ends if no rate is given.
         """
-        return self._run(plans.resume(self.context(), match, rate, by))
+        from delayq.client.changing.policies import resume
+
+        return self._run(resume(self.context(), match, rate, by))
 
     def topics(self, *, match: str = "*", paused: bool | None = None, live: bool = True) -> list[TopicState]:
         """Return the topics that have messages or held messages, or that a pause or a policy names, by name.
@@ -474,19 +515,27 @@ class Client:
         `match` is a pattern with `*` and `?`, and `paused` selects paused topics or the others. Messages are counted now if all
         queues together have 10,000 or fewer. Otherwise, and without `live`, the counts are those of the last census.
         """
-        return self._run(plans.topics(self.reading(), match, paused, live=live))
+        from delayq.client.looking.topics import topics
+
+        return self._run(topics(self.reading(), match, paused, live=live))
 
     def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
-        return self._run(plans.topic(self.reading(), name, live=live))
+        from delayq.client.looking.topics import topic
+
+        return self._run(topic(self.reading(), name, live=live))
 
     def arriving(self, match: str) -> list[Arriving] | None:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
-        return self._run(plans.arriving(self.reading(), match))
+        from delayq.client.looking.topics import arriving
+
+        return self._run(arriving(self.reading(), match))
 
     def policies(self) -> Policies:
         """Return all policies, pauses and limits set by `resume`, and their version."""
-        return self._run(plans.read_policies(self.reading()))
+        from delayq.client.looking.topics import read_policies
+
+        return self._run(read_policies(self.reading()))
 
     def policy(self, name: str) -> Policy | None:
         """Return the policy with this name, or None."""
@@ -497,12 +546,16 @@ class Client:
 
         Raises InvalidMessage, and PoliciesChanged if the version is another one.
         """
+        from delayq.client.changing.policies import put_policy
+
         context = self.context()
-        return self._run(plans.put_policy(context, policy, self._setup.url, if_version=if_version, by=by))
+        return self._run(put_policy(context, policy, self._setup.url, if_version=if_version, by=by))
 
     def delete_policy(self, name: str, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Delete a policy; `changed` is False if there was none. Raises PoliciesChanged."""
-        return self._run(plans.delete_policy(self.context(), name, if_version=if_version, by=by))
+        from delayq.client.changing.policies import delete_policy
+
+        return self._run(delete_policy(self.context(), name, if_version=if_version, by=by))
 
     def advance(self, time: Duration, *, timeout: Duration = 60_000) -> Advanced:
         """Move the time of a development server forward by `time`, and return once everything that fell due was
@@ -512,11 +565,13 @@ class Client:
         Raises NotDevelopment for every other server. Raises StillDue if due messages keep time from moving for
         `timeout` of real time.
         """
+        from delayq.client.changing.advance import begin_advance, step_of_advance
+
         context, clock = self.context(), self._setup.clock
-        way = self._run(plans.begin_advance(context, given_duration("time", time) or 0))
+        way = self._run(begin_advance(context, given_duration("time", time) or 0))
         patience = given_duration("timeout", timeout) or 0
         end, look = clock.monotonic() + patience, LOOK_FOR_DUE
-        while (found := self._run(plans.step_of_advance(context, way))) is None:
+        while (found := self._run(step_of_advance(context, way))) is None:
             if way.moved:
                 end, look = clock.monotonic() + patience, LOOK_FOR_DUE
             elif clock.monotonic() >= end:
@@ -547,19 +602,21 @@ class Client:
         The messages of `ack` are acknowledged before, in the same packet for one topic; the group receives those with a lost
         lease again.
         """
+        from delayq.client.consuming.receiving import given_consumer, leases_to_ack, receive
+
         topics, clock = [topic] if isinstance(topic, str) else topic, self._setup.clock
-        consumers = [plans.given_consumer(one, group, start, tags) for one in topics]
+        consumers = [given_consumer(one, group, start, tags) for one in topics]
         life, end = given_duration("lease", lease) or 0, clock.monotonic() + given_wait(wait)
         leases: list[str] = []
         if len(consumers) == 1:
-            leases = plans.leases_to_ack(consumers[0], ack)
+            leases = leases_to_ack(consumers[0], ack)
         else:
             self.ack(*ack)
         while True:
             streams, soonest, since, failure = list[str](), list[int](), 0, None
             for consumer in consumers:
                 try:
-                    page = self._run(plans.receive(self.context(), consumer, max, life, ack=leases))
+                    page = self._run(receive(self.context(), consumer, max, life, ack=leases))
                 except StoreError as error:
                     failure = failure or error  # the other topics are received all the same
                     continue
@@ -618,9 +675,11 @@ class Client:
 
     def _topics_to_consume(self, match: str, group: str | None) -> list[str]:
         """The topics of `topics` that fit a pattern, and the topics from which a group has received, if one is given."""
+        from delayq.client.looking.groups import known_groups
+
         found = [one.topic for one in self.topics(match=match)]
         if group is not None:
-            groups = self._run(plans.known_groups(self.reading(), match))
+            groups = self._run(known_groups(self.reading(), match))
             found += [one.topic for one in groups if one.group == group]
         return list(dict.fromkeys(found))
 
@@ -629,7 +688,9 @@ class Client:
 
         Returns 'acknowledged', 'lost', or 'notFound' without such a group, for each.
         """
-        return self._settle([(one, plans.LeaseChange("ack", one.lease)) for one in messages])
+        from delayq.client.consuming.receiving import LeaseChange
+
+        return self._settle([(one, LeaseChange("ack", one.lease)) for one in messages])
 
     def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
@@ -637,12 +698,16 @@ class Client:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        return plans.only_settlement(self.extend_many([message], lease))
+        from delayq.client.consuming.receiving import only_settlement
+
+        return only_settlement(self.extend_many([message], lease))
 
     def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
+        from delayq.client.consuming.receiving import extension
+
         life = given_duration("lease", lease) or 0
-        return self._settle([(one, plans.extension(one.lease, life)) for one in messages])
+        return self._settle([(one, extension(one.lease, life)) for one in messages])
 
     def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
@@ -653,36 +718,45 @@ class Client:
         delivered again, by the route of its topic. Repeating the call is safe. Returns 'handedBack', 'dead' if it has been
         handed back too often, or 'lost' if this consumer does not hold the lease.
         """
+        from delayq.client.consuming.handing_back import hand_back, hand_back_of, settlement_of
+        from delayq.client.consuming.receiving import LeaseChange, only_settlement
+
         delay = given_duration("delayTime", delay_time)
         if isinstance(message, received.Received):
-            given, now = plans.hand_back_of(message, reason, delay), self._setup.clock.now()
-            (found,) = self._run(plans.hand_back(self.context(), [given], now))
-            return plans.settlement_of(found)
-        change = plans.LeaseChange("back", message.lease, delay, reason)
-        return plans.only_settlement(self._settle([(message, change)]))
+            given, now = hand_back_of(message, reason, delay), self._setup.clock.now()
+            (found,) = self._run(hand_back(self.context(), [given], now))
+            return settlement_of(found)
+        change = LeaseChange("back", message.lease, delay, reason)
+        return only_settlement(self._settle([(message, change)]))
 
     def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.
 
         Each has the numbers of messages that it has not acknowledged, and the oldest of them.
         """
-        return self._run(plans.consumers(self.reading(), match))
+        from delayq.client.looking.groups import consumers
+
+        return self._run(consumers(self.reading(), match))
 
     def delete_group(self, topic: str, group: str, *, by: By | None = None) -> GroupDeleted:
         """Delete a consumer group with its leases; its messages stay for other groups. Stop its consumers first.
 
         `changed` is False if there was no such group.
         """
-        return self._run(plans.delete_group(self.context(), topic, group, by))
+        from delayq.client.consuming.groups import delete_group
+
+        return self._run(delete_group(self.context(), topic, group, by))
 
     def _settle(self, changes: Sequence[tuple[Leased, LeaseChange]]) -> list[Settlement | Any]:
+        from delayq.client.consuming.receiving import given_consumer, settle
+
         context, results = self.context(), dict[int, Any]()
         groups: dict[tuple[str, str], list[int]] = {}
         for at, (message, _) in enumerate(changes):
             groups.setdefault((message.topic, message.group), []).append(at)
         for (topic, group), places in groups.items():
-            consumer = plans.given_consumer(topic, group, "beginning", ())
-            found = self._run(plans.settle(context, consumer, [changes[at][1] for at in places]))
+            consumer = given_consumer(topic, group, "beginning", ())
+            found = self._run(settle(context, consumer, [changes[at][1] for at in places]))
             results.update(zip(places, found, strict=True))
         return [results[at] for at in range(len(changes))]
 

@@ -39,7 +39,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_search_ends_by_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page ends by what it has, however slow the machine is."""
     for name in ("SECONDS", "MOST_SECONDS"):
-        monkeypatch.setattr(f"delayq.client.plans.{name}", 3_600)
+        monkeypatch.setattr(f"delayq.client.looking.search.{name}", 3_600)
 
 
 @asynccontextmanager

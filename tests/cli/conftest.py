@@ -125,7 +125,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
     # A page of a search ends by what it has, however slow the machine is.
-    monkeypatch.setattr("delayq.client.plans.SECONDS", 3_600)
+    monkeypatch.setattr("delayq.client.looking.search.SECONDS", 3_600)
     monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", f"{REDIS_TIMEOUT}ms")
 
 

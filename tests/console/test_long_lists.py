@@ -19,9 +19,9 @@ MANY: Final = 999
 #: An API whose searches may take long: else it ends each answer after 200 ms, and a list comes in several.
 PATIENT: Final = """
 from api.__main__ import main
-from delayq.client import plans
+from delayq.client.looking import search
 
-plans.SECONDS = 60
+search.SECONDS = 60
 raise SystemExit(main())
 """
 #: Rows of the first frame.

@@ -119,7 +119,9 @@ def test_a_page_looks_at_a_bounded_number_of_letters(
     for number in range(100):
         graves.add(f"m{number:02}", 1_000 + number, number % QUEUES, topic="mail" if number == 99 else "orders")
     assert [len(page) for page in pages(client, 1, topic="mail")] == [1]
-    monkeypatch.setattr("delayq.client.plans.MOST_SECONDS", 0)  # a page goes on until it has one, or its time is over
+    monkeypatch.setattr(
+        "delayq.client.looking.search.MOST_SECONDS", 0
+    )  # a page goes on until it has one, or its time is over
     found = list(pages(client, 1, topic="mail"))
     assert [len(page) for page in found] == [0, 0, 0, 1]
 

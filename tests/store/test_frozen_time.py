@@ -67,15 +67,15 @@ def test_a_consumer_without_topics_ends(client: Client) -> None:
 
 @pytest.mark.usefixtures("frozen")
 def test_a_pause_ends_its_wait_for_messages_that_arrive(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from delayq.client import plans
+    from delayq.client.changing import policies
 
-    real = plans.paused
+    real = policies.paused
 
     def one_arrives(found: Any) -> Any:
         done = yield from real(found)
         return type(done)(**{name: getattr(done, name) for name in done.__struct_fields__} | {"in_flight": 1})
 
-    monkeypatch.setattr(plans, "paused", one_arrives)
+    monkeypatch.setattr(policies, "paused", one_arrives)
     assert client.pause("orders.*", wait=5).in_flight == 1
 
 

@@ -329,7 +329,7 @@ def test_a_page_looks_at_a_bounded_number_and_tells_a_bounded_size(
     assert max(page.looked for page in found) <= 60
     with monkeypatch.context() as patch:
         for name in ("SECONDS", "MOST_SECONDS"):
-            patch.setattr(f"delayq.client.plans.{name}", 0)  # each set is heard all the same
+            patch.setattr(search, name, 0)  # each set is heard all the same
         page = client.search(Filter(topic="other"))
     assert (page.looked, page.next_token is None) == (9, False)
     monkeypatch.setattr(search, "MOST_BYTES", 20)
@@ -347,7 +347,7 @@ def test_a_page_is_empty_and_not_the_last_only_if_its_time_was_not_enough(
         world.put(Given(f"m-{number:03}", number % QUEUES, "", FUTURE + number, "t"))
     monkeypatch.setattr(search, "STEP", 10)
     monkeypatch.setattr(search, "MOST_LOOKED", 50)
-    monkeypatch.setattr("delayq.client.plans.MOST_SECONDS", 3_600)
+    monkeypatch.setattr(search, "MOST_SECONDS", 3_600)
     nothing_fits = client.search(wanted)
     assert (nothing_fits.messages, nothing_fits.looked, nothing_fits.next_token) == ([], 300, None)
     for place in ("", "dead", "t:x"):
@@ -355,7 +355,7 @@ def test_a_page_is_empty_and_not_the_last_only_if_its_time_was_not_enough(
         world.put(late)
         assert [one.id for one in client.search(wanted, 1).messages] == ["z-late"]
         world.take_out("z-late")
-    monkeypatch.setattr("delayq.client.plans.MOST_SECONDS", 0)
+    monkeypatch.setattr(search, "MOST_SECONDS", 0)
     page = client.search(wanted)
     assert (page.messages, page.next_token is None) == ([], False)
 
@@ -471,19 +471,19 @@ def test_a_page_by_key_looks_at_a_bounded_number_and_leaves_out_what_ends_meanwh
         assert found == {one.id for one in made} - {"m-002", "m-003"}
     monkeypatch.setattr(search_by_key, "MOST_READ", 4)
     monkeypatch.setattr(search_by_key, "MOST_LOOKED", 10)
-    monkeypatch.setattr("delayq.client.plans.MOST_SECONDS", 3_600)
+    monkeypatch.setattr(search, "MOST_SECONDS", 3_600)
     (whole,) = all_of(client, Filter(key="k", topic="nothing"), 100)
     assert whole.messages == []
     assert len(next(all_of(client, Filter(key="k"), 100)).messages) < 20
     with monkeypatch.context() as patch:
-        patch.setattr("delayq.client.plans.MOST_SECONDS", 0)
+        patch.setattr(search, "MOST_SECONDS", 0)
         pages = list(all_of(client, Filter(key="k", topic="nothing"), 100))
     assert [page.messages for page in pages] == [[]] * len(pages)
     assert len(pages) > 5
     monkeypatch.setattr(search_by_key, "MOST_BYTES", 20)
     assert max(len(page.messages) for page in all_of(client, Filter(key="k"), 100)) == 1
     with monkeypatch.context() as patch:
-        patch.setattr("delayq.client.plans.SECONDS", 0)  # it comes forward all the same
+        patch.setattr(search, "SECONDS", 0)  # it comes forward all the same
         assert client.search(Filter(key="k")).looked == 8
 
 

@@ -6,12 +6,10 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import delayq
-from delayq.client import plans
 
 
 def test_every_public_name_is_there_and_told() -> None:
@@ -27,14 +25,13 @@ def test_a_star_takes_every_public_name_in_a_process_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("module", [delayq, plans], ids=lambda module: module.__name__)
-def test_what_type_checkers_know_is_what_there_is(module: Any) -> None:
+def test_what_type_checkers_know_is_what_there_is() -> None:
     """The names stand twice: where they are imported for who checks types, and where each is found."""
-    tree = ast.parse(Path(module.__file__).read_text())
+    tree = ast.parse(Path(delayq.__file__).read_text())
     (checked,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imported = {
         name.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for name in node.names
     }
-    assert imported == module._PLACES
-    assert sorted(imported) == sorted(module.__all__)
-    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    assert imported == delayq._PLACES
+    assert sorted(imported) == sorted(delayq.__all__)
+    assert [name for name in delayq.__all__ if not hasattr(delayq, name)] == []
