@@ -297,7 +297,7 @@ def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
                 line.coordinator or None,
                 instant(line.handed_over),
                 [NodeQueueOut(queue, owned.epoch, instant(owned.since)) for queue, owned in line.queues.items()],
-                list(line.complaints),
+                [one.text for one in line.complaints],
             )
             for line in nodes.values()
         ]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import Annotated, Final
+from itertools import groupby, starmap, zip_longest
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from delayq.domain.message import MAX_DUE
 from delayq.domain.patterns import compiled
 
-#: The beginning of a worker's complaint when another worker writes the same report.
-SAME_NAME: Final = "another worker has the name"
+#: The code of a worker's complaint when another worker writes the same report.
+SAME_NAME: Final = "DelayqOwnersChange"
 #: A report that is older than this (ms) is stale: its node is gone, or cannot reach Redis.
 LINE_AGE: Final = 15_000
 
@@ -31,6 +31,13 @@ RECENT_SLOTS: Final = 60
 LATELY: Final = 900_000
 
 Ms = Annotated[int, msgspec.Meta(ge=0, le=MAX_DUE)]
+
+
+class Complaint(NamedTuple):
+    """A problem that keeps a worker from its work. `code` is the alert with the remedy, or empty."""
+
+    text: str
+    code: str = ""
 
 
 class Owned(msgspec.Struct, frozen=True):
@@ -103,7 +110,25 @@ class Lately(msgspec.Struct, frozen=True):
     claims: int = 0
 
 
-class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
+class _Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields that are the same in a report's JSON and in a `NodeLine`."""
+
+    seen: Ms
+    address: str = ""
+    version: str = ""
+    since: Ms | None = None
+    coordinator: str = ""
+    handed_over: Ms | None = None
+    policies: str | None = None
+    held: dict[str, int] = {}
+    recent: Recent | None = None
+    lately: Lately | None = None
+    skew: int | None = None
+    connected: bool | None = None
+    longest_send: Ms | None = None
+
+
+class NodeLine(_Report, frozen=True, kw_only=True):
     """A node, by its report. Times are Unix ms by its own clock, but `seen` is by that of Redis; '' or None: an older
     worker omits it.
 
@@ -117,49 +142,24 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     node: str
-    address: str
-    version: str
-    since: int | None
-    seen: int
     stale: bool
-    coordinator: str
     queues: dict[int, Owned]
-    handed_over: int | None
     routes: tuple[RouteLine, ...] = ()
     tells_routes: bool = False
-    complaints: tuple[str, ...] = ()
-    policies: str | None = None
-    held: dict[str, int] = {}
-    recent: Recent | None = None
-    lately: Lately | None = None
-    skew: int | None = None
-    connected: bool | None = None
-    longest_send: int | None = None
+    complaints: tuple[Complaint, ...] = ()
 
     def route_of(self, topic: str) -> RouteLine | None:
         """Return the route of its table that matches a topic."""
         return route_of(topic, self.routes)
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """Return the JSON of a report. A queue with text only is its epoch, as older workers write it."""
+class _Written(_Report, frozen=True, kw_only=True):
+    """The JSON of a report. Older workers omit `codes` of the complaints, and write a queue as its epoch alone."""
 
-    seen: Ms
-    address: str = ""
-    version: str = ""
-    since: Ms | None = None
-    coordinator: str = ""
     queues: dict[int, Owned | str] = {}
-    handed_over: Ms | None = None
     routes: tuple[RouteLine, ...] | None = None
     complaints: tuple[str, ...] = ()
-    policies: str | None = None
-    held: dict[str, int] = {}
-    recent: Recent | None = None
-    lately: Lately | None = None
-    skew: int | None = None
-    connected: bool | None = None
-    longest_send: Ms | None = None
+    codes: tuple[str, ...] = ()
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -175,25 +175,13 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             continue
         queues = {q: Owned(one) if isinstance(one, str) else one for q, one in sorted(line.queues.items())}
         nodes[name] = NodeLine(
+            **{field: getattr(line, field) for field in _Report.__struct_fields__},
             node=name,
-            address=line.address,
-            version=line.version,
-            since=line.since,
-            seen=line.seen,
             stale=now - line.seen > LINE_AGE,
-            coordinator=line.coordinator,
             queues=queues,
-            handed_over=line.handed_over,
             routes=line.routes or (),
             tells_routes=line.routes is not None,
-            complaints=line.complaints,
-            policies=line.policies,
-            held=line.held,
-            recent=line.recent,
-            lately=line.lately,
-            skew=line.skew,
-            connected=line.connected,
-            longest_send=line.longest_send,
+            complaints=tuple(starmap(Complaint, zip_longest(line.complaints, line.codes, fillvalue=""))),
         )
     return nodes
 

@@ -31,7 +31,7 @@ from delayq.client.looking.topics import Arriving, TopicState
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.domain.codec import Record, due_head, encode
 from delayq.domain.message import Limits, Message
-from delayq.domain.nodes import NodeLine, Owned
+from delayq.domain.nodes import Complaint, NodeLine, Owned
 from delayq.domain.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.http.problems import Problem, error_of
 from delayq.store.commands import DeadLetter, Found, QueueStats
@@ -303,7 +303,7 @@ def nodes_of(one: Json) -> dict[str, NodeLine]:
             coordinator=node["coordinator"] or "",
             queues={row["queue"]: Owned(row["epoch"], _ms(row["since"])) for row in node["queues"]},
             handed_over=_ms(node["handedOver"]),
-            complaints=tuple(node["complaints"]),
+            complaints=tuple(map(Complaint, node["complaints"])),
         )
         for node in one["nodes"]
     }

@@ -109,7 +109,9 @@ def test_a_node_that_claims_less_than_redis_has_owns_nothing(
 def test_workers_with_one_name_are_named_as_the_cause(given: Given, cli: Cli) -> None:
     given.client.context()
     given.stored(NEW_EPOCH, ALL)
-    given.owner("a", ALL, **LOCAL, epoch=OLD_EPOCH, complaints=[f"{SAME_NAME} a, too"])
+    given.owner(
+        "a", ALL, **LOCAL, epoch=OLD_EPOCH, complaints=["another worker has the name a, too"], codes=[SAME_NAME]
+    )
     ((text, mend),) = [(text, mend) for _, name, text, mend in cli("doctor").rows if name == "owners"]
     assert text.endswith("though a is live (a is fenced): several workers have the name a")
     assert mend == "give each worker a DELAYQ_NODE of its own"

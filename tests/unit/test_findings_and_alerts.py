@@ -16,7 +16,7 @@ from delayq.client.findings.alerts import ALERTS, ONLY_PROMETHEUS
 from delayq.client.findings.check import CRITICAL, INFO, WARNING
 from delayq.client.looking.groups import ConsumerGroup, OldestMessage
 from delayq.client.looking.service import RouteState
-from delayq.domain.nodes import LATELY, LATENESS, Lately, NodeLine, OpenCircuit, Owned, Recent, RouteLine
+from delayq.domain.nodes import LATELY, LATENESS, Complaint, Lately, NodeLine, OpenCircuit, Owned, Recent, RouteLine
 from delayq.domain.policies import Pause, Policies
 from delayq.store.checks import Disk
 from delayq.store.commands import COUNTERS, LAYOUT_VERSION, QueueStats
@@ -76,7 +76,7 @@ def complains(**of_the_node: Any) -> Facts:
 def alarmed(look: Callable[[list[QueueStats]], Found], *stats: list[QueueStats]) -> Facts:
     """A worker that remembers other queues than there are."""
     found = [look(one) for one in stats][-1]
-    return complains(alarms=SimpleNamespace(own=list(found.lost.values())))
+    return complains(alarms=SimpleNamespace(own=[Complaint(text, "DelayqAlarm") for text in found.lost.values()]))
 
 
 def wrong_clock() -> Skew:

@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq.base.times import format_instant
-from delayq.domain.nodes import LINE_AGE, NodeLine, Owned, era_of, owners_of, read_nodes
+from delayq.domain.nodes import LINE_AGE, Complaint, NodeLine, Owned, era_of, owners_of, read_nodes
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
 
 NOW = 2_000_000_000_000
 WHOLE: dict[str, Any] = {
     "node": "a", "address": "10.0.0.1:8081", "version": "0.1.0", "since": NOW - 60_000, "seen": NOW - 1_000,
     "coordinator": "zookeeper", "queues": {"11": {"epoch": NEW_EPOCH, "since": NOW - 9_000}, "3": {"epoch": EPOCH}},
-    "handed_over": NOW - 9_500,
+    "handed_over": NOW - 9_500, "complaints": ["late", "odd"], "codes": ["DelayqClockSkew", ""],
 }  # fmt: skip
 OLD: dict[str, Any] = {"node": "a", "since": NOW - 60_000, "seen": NOW - 1_000, "queues": {"3": EPOCH, "11": EPOCH}}
+OLD["complaints"] = ["late"]
 
 
 def read(*lines: dict[str, Any]) -> dict[str, NodeLine]:
@@ -37,10 +38,11 @@ def test_a_line_says_all_of_a_node_and_that_of_an_older_worker_less() -> None:
         coordinator="zookeeper",
         queues={3: Owned(EPOCH), 11: Owned(NEW_EPOCH, NOW - 9_000)},
         handed_over=NOW - 9_500,
+        complaints=(Complaint("late", "DelayqClockSkew"), Complaint("odd")),
         **either,
     )
     assert read(OLD)["a"] == NodeLine(
-        address="", version="", coordinator="", queues={3: Owned(EPOCH), 11: Owned(EPOCH)}, handed_over=None, **either
+        queues={3: Owned(EPOCH), 11: Owned(EPOCH)}, complaints=(Complaint("late"),), **either
     )
     assert read(WHOLE | {"mood": "good"}) == read(WHOLE)  # a later worker may say more
     nodes = read(WHOLE | {"node": "b"}, WHOLE | {"node": "c"}, WHOLE)

@@ -10,6 +10,7 @@ import structlog
 
 from delayq.client.client import Client
 from delayq.domain.message import Message
+from delayq.domain.nodes import Complaint
 from delayq.store.keys import queue_keys
 from tests.support.servers import ServerUnderTest
 from workers.node.duties.alarms import Alarms
@@ -87,5 +88,5 @@ def test_only_what_no_other_look_at_redis_tells_is_an_alarm_of_its_own(
     assert (len(look(watch)), watch.own) == (2, [])  # the findings have both
     admin.hset(queue_keys(4).state, "born", "since")
     ((_, text),) = look(watch)
-    assert watch.own == [text]
+    assert watch.own == [Complaint(text, "DelayqAlarm")]
     assert text.startswith("queue 4 is not what this process has seen before")

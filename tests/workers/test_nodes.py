@@ -106,7 +106,7 @@ def test_a_worker_whose_line_redis_refuses_sends_nothing_until_others_can_know_o
     with Client(settings=settings) as client, RunningNode(settings, wait=False) as one:
         client.schedule(Message(topic="m.t", id="a", delay_time=1))
         eventually(lambda: one.node.line.refused, "it has asked")
-        assert any("refuses the line of this worker" in text for text in one.node.own_complaints())
+        assert any("refuses the line of this worker" in text for text, _ in one.node.own_complaints())
         assert (dict(one.node.jobs), good.attempted) == ({}, []), "it leaves the queues to others"
         valkey.admin.delete(NODES)
         good.wait_for_ids(["a"])

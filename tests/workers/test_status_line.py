@@ -17,6 +17,7 @@ from delayq.domain.nodes import (
     LONGEST_REASON,
     RECENT_STEP,
     SAME_NAME,
+    Complaint,
     FailedSend,
     OpenCircuit,
     Recent,
@@ -83,7 +84,7 @@ def test_two_workers_with_one_name_say_so_as_long_as_both_write_the_line(store: 
     def complaints() -> list[str]:
         lines = store.run(commands.nodes())
         found = read_nodes(lines, clock.now())["same"].complaints
-        return [text for text in found if text.startswith(SAME_NAME)]
+        return [one.text for one in found if one.code == SAME_NAME]
 
     def publish(*lines: StatusLine) -> None:
         for each in lines:
@@ -279,7 +280,9 @@ def test_it_reports_how_many_messages_each_route_has_delivered_since_its_start(
 
 def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:
     histogram = Histogram(LATENESS)
-    one = line(store, clock, "one", complaints=lambda: ["queue 3 is stuck"] * 30, recent=RecentLateness(histogram))
+    one = line(
+        store, clock, "one", complaints=lambda: [Complaint("queue 3 is stuck")] * 30, recent=RecentLateness(histogram)
+    )
     one.count()
     histogram.add(0.0005, 7)
     last = clock.now() // RECENT_STEP
@@ -288,7 +291,7 @@ def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, cl
     one.publish(NOTHING)
     lines = store.run(commands.nodes())
     told = read_nodes(lines, clock.now())["one"]
-    assert (told.complaints, told.recent) == (("queue 3 is stuck",) * MOST_COMPLAINTS, Recent(last, ((7,),)))
+    assert (told.complaints, told.recent) == ((Complaint("queue 3 is stuck"),) * MOST_COMPLAINTS, Recent(last, ((7,),)))
 
 
 def test_what_a_worker_knows_of_a_circuit_can_be_asked_of_every_client(valkey: ServerUnderTest) -> None:

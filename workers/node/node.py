@@ -14,7 +14,7 @@ from delayq.base.clock import AdvancedClock, Clock, SystemClock
 from delayq.base.errors import ConfigError, StoreError
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
 from delayq.config import Settings, variable
-from delayq.domain.nodes import Lately
+from delayq.domain.nodes import Complaint, Lately
 from delayq.domain.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Meta, Retention
@@ -171,26 +171,29 @@ class Node:
 
     def complaints(self) -> list[str]:
         """The troubles of this node and of Redis, in sentences; empty if all is well."""
-        return list(dict.fromkeys([*self.own_complaints(), *self.alarms.current.values()]))
+        own = [one.text for one in self.own_complaints()]
+        return list(dict.fromkeys([*own, *self.alarms.current.values()]))
 
-    def own_complaints(self) -> list[str]:
+    def own_complaints(self) -> list[Complaint]:
         """The complaints that only this node can report. The others can be read from Redis."""
         found = []
         if not self.ready:
-            found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
+            text = "this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper"
+            found.append(Complaint(text, "DelayqZooKeeperLost"))
         if not self.redis_clock.answers:
-            found.append("Redis does not answer")
+            found.append(Complaint("Redis does not answer", "DelayqRedisDown"))
         elif self.line.refused:
-            found.append(f"Redis refuses the line of this worker, so it sends nothing: {self.line.refused}")
+            found.append(Complaint(f"Redis refuses the line of this worker, so it sends nothing: {self.line.refused}"))
         if self.skew.complaint is not None:
-            found.append(self.skew.complaint)
+            found.append(Complaint(self.skew.complaint, "DelayqClockSkew"))
         for queue, job in sorted(self.jobs.items()):
             if not job.alive and not job.finished:
-                found.append(f"queue {queue}: the thread that pulls it has ended")
+                found.append(Complaint(f"queue {queue}: the thread that pulls it has ended"))
             if job.stuck:
-                found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
+                found.append(Complaint(f"queue {queue} is stuck: it hands out messages, and none is confirmed"))
             if job.pulls_fail is not None and self.redis_clock.answers:
-                found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
+                text = f"queue {queue}: nothing can be pulled: {job.pulls_fail}"
+                found.append(Complaint(text, "DelayqQueueNotPulled"))
         return found + self.alarms.own
 
     # -- running -----------------------------------------------------------------------------------------------------

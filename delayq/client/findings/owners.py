@@ -72,7 +72,7 @@ def _lacking(seen: _Seen) -> Iterator[Check]:
 
 def _cause(seen: _Seen, lacking: Sequence[int]) -> tuple[str, str]:
     """The reason why live nodes cannot own queues, and the remedy."""
-    if twins := [line.node for line in seen.live if any(one.startswith(SAME_NAME) for one in line.complaints)]:
+    if twins := [line.node for line in seen.live if any(one.code == SAME_NAME for one in line.complaints)]:
         return f"several workers have the name {', '.join(twins)}", "give each worker a DELAYQ_NODE of its own"
     kinds = sorted({line.coordinator for line in seen.live} - {""})
     if len(kinds) > 1:

@@ -7,26 +7,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from delayq.base.times import format_instant
+from delayq.client.findings.alerts import ALERTS
 from delayq.client.findings.check import FAIL, INFO, WARN, Check
 from delayq.client.findings.facts import Facts
 from delayq.client.findings.queues import LATE
 from delayq.client.looking.traffic import late_of, slots_of, total_of
-from delayq.domain.nodes import LATENESS, SAME_NAME
+from delayq.domain.nodes import LATENESS
 from delayq.domain.patterns import covered
 from delayq.domain.words import counted
 
 #: The share of late messages that uses up a month's allowance in two days: DelayqLate.
 TOO_MANY: Final = 0.144
-#: The section of the runbook by a part of the worker's sentence; DelayqStuckQueue for all other sentences.
-SECTIONS: Final = {
-    "nothing can be pulled": "delayqqueuenotpulled",
-    "the clock of this worker": "delayqclockskew",
-    "Redis does not answer": "delayqredisdown",
-    "ZooKeeper": "delayqzookeeperlost",
-    SAME_NAME: "delayqownerschange",
-    "ask for the rewrite": "delayqredisrewriteneeded",
-    "not what this process has seen before": "delayqalarm",
-}
 #: The difference (ms) between the clocks of a node and of Redis from which messages are late by a second or more.
 SKEW: Final = 1_000
 #: A rolling restart claims each queue once or twice.
@@ -54,10 +45,10 @@ def check_circuits(facts: Facts) -> Iterator[Check]:
 def check_complaints(facts: Facts) -> Iterator[Check]:
     """Return a check for each complaint of a worker, as its /readyz answers it."""
     for line in facts.live:
-        for sentence in line.complaints:
+        for text, code in line.complaints:
             mend = f"see the log of {line.node}"
-            section = next((one for part, one in SECTIONS.items() if part in sentence), "delayqstuckqueue")
-            yield Check("worker", FAIL, f"{line.node}: {sentence}", mend, node=line.node, runbook=section)
+            section = (code if code in ALERTS else "DelayqStuckQueue").lower()
+            yield Check("worker", FAIL, f"{line.node}: {text}", mend, node=line.node, runbook=section)
 
 
 def check_silent(facts: Facts) -> Iterator[Check]:

@@ -14,6 +14,7 @@ import structlog
 from delayq.base.errors import StoreError, StoreUnavailable
 from delayq.care.accounts import GONE, Accounts
 from delayq.client.findings.facts import MOST_HELD
+from delayq.domain.nodes import Complaint
 from delayq.store import checks, commands
 from delayq.store.checks import Disk
 from delayq.store.commands import QueueStats
@@ -110,7 +111,7 @@ class Alarms:
         self._lost: dict[str, str] = {}
         self.current: dict[str, str] = {}
         #: The alarms that only this worker can raise. The others can be read from Redis.
-        self.own: list[str] = []
+        self.own: list[Complaint] = []
         self.stats: Sequence[QueueStats] = ()
         self.server: checks.ServerSettings | None = None
         self.missing = 0
@@ -122,7 +123,7 @@ class Alarms:
         """Compare the server's settings and its disk with the needs of delayq; raises StoreError."""
         self.server = checks.told(self._store.run_many(checks.questions(self._fsync, WORKER)))
         self._rewriting.look(self.server.disks)
-        self._complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept) + self._refused
+        self._complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept)
         self._publish()
 
     def look_at_queues(self) -> None:
@@ -137,17 +138,13 @@ class Alarms:
         self.missing, self._lost = found.missing, found.lost
         self._publish()
 
-    @property
-    def _refused(self) -> list[str]:
-        if not (reason := self._rewriting.refused):
-            return []
-        return [
-            f"Redis does not let this worker ask for the rewrite ({reason}): run BGREWRITEAOF, and give its user +bgrewriteaof"
-        ]
-
     def _publish(self) -> None:
-        self._log({text: text for text in self._complaints} | self._lost)
-        self.own = self._refused + [text for about, text in self._lost.items() if about == GONE]
+        own = []
+        if reason := self._rewriting.refused:
+            text = f"Redis does not let this worker ask for the rewrite ({reason})"
+            own = [Complaint(f"{text}: run BGREWRITEAOF, and give its user +bgrewriteaof", "DelayqRedisRewriteNeeded")]
+        self._log({text: text for text in (*self._complaints, *(one.text for one in own))} | self._lost)
+        self.own = own + [Complaint(text, "DelayqAlarm") for about, text in self._lost.items() if about == GONE]
 
     def _look_at_held(self, stats: Sequence[QueueStats]) -> None:
         sets = [(one.queue, topic) for one in stats for topic in one.held_topics][:MOST_HELD]

@@ -13,7 +13,7 @@ import structlog
 from delayq.base.clock import Clock
 from delayq.base.errors import StoreError
 from delayq.config import Settings
-from delayq.domain.nodes import LINE_AGE, LONGEST_REASON, SAME_NAME, FailedSend, OpenCircuit, RouteLine
+from delayq.domain.nodes import LINE_AGE, LONGEST_REASON, SAME_NAME, Complaint, FailedSend, OpenCircuit, RouteLine
 from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
@@ -63,7 +63,7 @@ class StatusLine:
         routes: Routes,
         senders: Mapping[str, Sender],
         policies: CurrentPolicies,
-        complaints: Callable[[], Sequence[str]] = tuple,
+        complaints: Callable[[], Sequence[Complaint]] = tuple,
         recent: RecentLateness | None = None,
         lately: RecentCounters | None = None,
         connected: Callable[[], bool] = lambda: True,
@@ -117,6 +117,7 @@ class StatusLine:
         news, self._published = self._news(ownership), None  # until Redis confirms the line
         settings, asked_at = self._settings, self._clock.monotonic()
         delivered = self._counts()
+        complaints = (*self._of_twin(), *self._complaints())[:MOST_COMPLAINTS]
         line = msgspec.json.encode(
             {
                 "node": settings.node,
@@ -134,9 +135,8 @@ class StatusLine:
                 "policies": news.version,
                 "held": news.sending_paused,
                 "routes": [self._route(route, delivered.get(route.name)) for route in self._routes.table],
-                "complaints": [
-                    text[:LONGEST_REASON] for text in (*self._of_twin(), *self._complaints())[:MOST_COMPLAINTS]
-                ],
+                "complaints": [one.text[:LONGEST_REASON] for one in complaints],
+                "codes": [one.code for one in complaints],
                 "recent": self._recent.slots() if self._recent is not None else None,
                 "lately": self._lately.sum() if self._lately is not None else None,
                 "skew": self._skew.ms,
@@ -176,10 +176,11 @@ class StatusLine:
             self._twin_at = None
         self._wrote = True
 
-    def _of_twin(self) -> Sequence[str]:
+    def _of_twin(self) -> Sequence[Complaint]:
         if self._twin_at is None:
             return ()
-        return (f"{SAME_NAME} {self._settings.node}, too: give each worker a DELAYQ_NODE of its own",)
+        text = f"another worker has the name {self._settings.node}, too: give each worker a DELAYQ_NODE of its own"
+        return (Complaint(text, SAME_NAME),)
 
     def _given_up(self, sender: Sender) -> Mapping[str, int]:
         """The number of messages of each paused topic that a hung thread may still send."""
