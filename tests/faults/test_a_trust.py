@@ -45,8 +45,8 @@ def server(valkey: ServerUnderTest) -> Iterator[ServerUnderTest]:
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker looks more often."""
-    for name in ("SERVER_EVERY", "QUEUES_EVERY", "POOLS_EVERY"):
-        monkeypatch.setattr(f"workers.node.node.{name}", 100)
+    monkeypatch.setattr("workers.node.node.SECOND", 5)
+    monkeypatch.setattr("workers.node.node.MINUTE", 100)
     monkeypatch.setattr("workers.node.node.ROUND", 50)
 
 

@@ -108,7 +108,7 @@ class Watched:
         self.watch = self.watch_of(store)
 
     def watch_of(self, store: Store) -> PolicyWatch:
-        return PolicyWatch(store, self.policies, self.losses, lambda: self.now, Routes(TABLE), self._changed)
+        return PolicyWatch(store, [0, 1], self.policies, self.losses, lambda: self.now, Routes(TABLE), self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -173,7 +173,6 @@ def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(
 def limits(world: OneQueue) -> Callable[[], list[str]]:
     """What has a limit after the next look of a node whose queue it is."""
     node = Watched(world.store)
-    node.watch.queues = [0, 1]
 
     def look() -> list[str]:
         node.watch.observe(node.store.run(commands.glance()).policies)

@@ -90,9 +90,7 @@ class World:
 
     def worker(self, jobs: dict[int, Job] | None = None) -> StreamTrimmer:
         here: Any = self.jobs if jobs is None else jobs
-        made = StreamTrimmer(self.store, self.policies, self.routes, self.server.url, lambda: here, lambda: 7)
-        made.queues = QUEUES
-        return made
+        return StreamTrimmer(self.store, QUEUES, self.policies, self.routes, self.server.url, lambda: here, lambda: 7)
 
     def append(self, *streams: str, count: int = 3) -> None:
         pipeline = self.server.admin.pipeline(transaction=False)

@@ -22,19 +22,19 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.store.rights import WORKER
 from delayq.targets import open_target
-from delayq.targets.redis_stream.target import lies_here
+from delayq.targets.redis_stream.target import is_local, lies_here
 from delayq.targets.webhook.egress import Egress
 from workers.limits.asking import NodeLimits
-from workers.node.duties.alarms import QUEUES_EVERY, SERVER_EVERY, Alarms
-from workers.node.duties.follow_time import TIME_EVERY, TimeFollower
-from workers.node.duties.janitor import POOLS_EVERY, TRIM_EVERY, Janitor
-from workers.node.duties.layouts import RETIRE_EVERY, LayoutWatch, numbers_of
-from workers.node.duties.policies import LIMITS_EVERY, PolicyWatch
+from workers.node.duties.alarms import Alarms
+from workers.node.duties.follow_time import TimeFollower
+from workers.node.duties.janitor import Janitor
+from workers.node.duties.layouts import LayoutWatch, numbers_of
+from workers.node.duties.policies import PolicyWatch
 from workers.node.duties.recent import RecentCounters, RecentLateness
 from workers.node.duties.redis_clock import RedisClock, Skew
-from workers.node.duties.status_line import COUNT_EVERY, PUBLISH_EVERY, TIDY_EVERY, StatusLine
+from workers.node.duties.status_line import PUBLISH_EVERY, StatusLine
 from workers.node.duties.timers import Timer, run_timers
-from workers.node.duties.trimming import STREAMS_EVERY, StreamTrimmer
+from workers.node.duties.trimming import StreamTrimmer
 from workers.node.ownership import Ownership
 from workers.node.wakes import WakeListener
 from workers.queue.pull_job import PullJob
@@ -57,7 +57,7 @@ T = TypeVar("T")
 ROUND = 500  # ms
 SHORT_ROUND = 10  # ms, while a queue goes to another node
 RETRY = 200  # ms between two attempts to reach Redis or the coordinator at the start
-GLANCE_EVERY = 1_000  # ms, so that policies apply within 2 s even if the client that set them has died
+SECOND, MINUTE = 1_000, 60_000  # ms
 REFUSALS = 2  # of the coordinator in a row, because a server that stops answers with one refusal
 log = structlog.get_logger()
 
@@ -113,6 +113,7 @@ class Node:
             access_of(settings)  # reports mistakes before it waits for Redis
         _check_unused(settings)
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
+        self._queues: list[int] = []  # of all layouts: the duties share this list, which changes in place
         self.skew = Skew(self._clock)
         self.redis_clock = RedisClock(self.store, self.skew, self._clock)
         self.policies = CurrentPolicies(self._look_now)
@@ -120,13 +121,14 @@ class Node:
         self._limits = NodeLimits(self.store, self._clock, self.policies.report_version)
         self.losses = LossDetector()
         self.policy_watch = PolicyWatch(
-            self.store, self.policies, self.losses, self._redis_now, self.routes, self._look_at_all
+            self.store, self._queues, self.policies, self.losses, self._redis_now, self.routes, self._look_at_all
         )
         self.trimmer = StreamTrimmer(
-            self.store, self.policies, self.routes, settings.redis_url, lambda: self.jobs, self._redis_now
+            self.store, self._queues, self.policies, self.routes, settings.redis_url, lambda: self.jobs, self._redis_now
         )
+        self._janitor = Janitor(self.store, self._queues, settings.audit_window)
         self.ready = False
-        self.alarms = Alarms(self.store, (), self._streams, fsync=settings.fsync, accept=settings.accept)
+        self.alarms = Alarms(self.store, self._queues, self._streams, fsync=settings.fsync, accept=settings.accept)
         self.ownership: Ownership | None = None
         self.coordinator: Coordinator | None = None
         self._senders: dict[str, Sender] = {}
@@ -200,26 +202,24 @@ class Node:
 
     def run(self) -> None:
         """Own queues until stopped. Raises ConfigError, LayoutMismatch or CoordinatorRefused, which somebody has to correct."""
-        topics = [Topics(self.routes, self.settings.redis_url)]
-        local = topics[0].local
-        if any(route.name not in local for route in self.routes.table):  # else no message is in memory during a send
+        remote = [route for route in self.routes.table if not is_local(route, self.settings.redis_url)]
+        if remote:  # else no message is in memory during a send
             still = self._clock.machine if isinstance(self._clock, AdvancedClock) else self._clock
             self._pulse = StallDetector(still, self.settings.session_timeout // 3)
-        for route in self.routes.table:
-            if route.name not in local:
-                self._senders[route.name] = Sender(
-                    route,
-                    open_target(route, self.settings.redis_url),
-                    self._clock,
-                    threads=self.settings.senders,
-                    timeout=self.settings.send_timeout,
-                    observer=self._observer,
-                    on_circuit=self._look_now,  # so that the node's line is published at once
-                    pulse=self._pulse,
-                    spans=self._spans,
-                    may_send=self.line.is_known,
-                    note=self.trimmer.note if lies_here(route, self.settings.redis_url) else None,
-                )
+        for route in remote:
+            self._senders[route.name] = Sender(
+                route,
+                open_target(route, self.settings.redis_url),
+                self._clock,
+                threads=self.settings.senders,
+                timeout=self.settings.send_timeout,
+                observer=self._observer,
+                on_circuit=self._look_now,  # so that the node's line is published at once
+                pulse=self._pulse,
+                spans=self._spans,
+                may_send=self.line.is_known,
+                note=self.trimmer.note if lies_here(route, self.settings.redis_url) else None,
+            )
         meta: Meta | None = None
         try:
             meta = self._agree()
@@ -228,6 +228,7 @@ class Node:
                 self._close_targets(list(self._senders.values()))
         if meta is None:
             return
+        self._queues[:] = numbers_of(meta.layouts)
         coordinator = self.coordinator = self._make_coordinator(self.store, meta, self._clock)
         coordinator.watch(self._look_now)
         ownership = self.ownership = Ownership(
@@ -236,7 +237,7 @@ class Node:
         if isinstance(self._clock, AdvancedClock):
             self._follower = TimeFollower(self.store, self._clock, self.settings.node, self._look_now, ownership)
         moved = self._follower.note if self._follower is not None else None
-        listener = WakeListener(self.store, numbers_of(meta.layouts), self._wake, moved)
+        listener = WakeListener(self.store, self._queues, self._wake, moved)
         duties = self._duties(meta, coordinator, ownership, listener)
         for sender in self._senders.values():
             sender.start()
@@ -256,15 +257,12 @@ class Node:
         self, meta: Meta, coordinator: Coordinator, ownership: Ownership, listener: WakeListener
     ) -> Sequence[Timer]:
         """The timers of the node's duties, in their order."""
-        settings, clock, line, queues = self.settings, self._clock, self.line, numbers_of(meta.layouts)
-        janitor = Janitor(self.store, queues, settings.audit_window)
-        alarms = self.alarms
-        alarms.queues = self.policy_watch.queues = self.trimmer.queues = queues
+        line, every = self.line, partial(Timer, self._clock)
 
         def share(queues: Sequence[int]) -> None:
+            self._queues[:] = queues
             coordinator.share(queues)
             listener.listen(queues)
-            janitor.queues = alarms.queues = self.policy_watch.queues = self.trimmer.queues = queues
 
         layouts = LayoutWatch(self.store, meta.layouts, self._retention, share)
 
@@ -273,33 +271,30 @@ class Node:
                 layouts.take(seen.layouts)
                 self.policy_watch.observe(seen.policies)
 
-        publish = Timer(
-            clock, PUBLISH_EVERY, partial(self._publish, ownership), sooner=partial(line.has_news, ownership)
-        )
+        publish = every(PUBLISH_EVERY, partial(self._publish, ownership), sooner=partial(line.has_news, ownership))
         duties = [
-            Timer(clock, 0, self._give_up_hung),
-            Timer(clock, 0, self._limits.start_again),
-            Timer(clock, GLANCE_EVERY, glance),
-            Timer(clock, LIMITS_EVERY, self.policy_watch.look, sooner=self.policy_watch.has_news),
+            every(0, self._give_up_hung),
+            every(0, self._limits.start_again),
+            every(SECOND, glance),  # so that policies apply within 2 s even if the client that set them has died
+            every(2 * SECOND, self.policy_watch.look, sooner=self.policy_watch.has_news),
             publish,  # before the first pull, because a pause asks only nodes that have a line
-            Timer(clock, 0, partial(self._own, coordinator, ownership)),
+            every(0, partial(self._own, coordinator, ownership)),
             publish,  # the queues that came and went just now, before duties that may wait for a server that hangs
-            Timer(clock, RETIRE_EVERY, layouts.retire, first=RETIRE_EVERY),
-            Timer(clock, SERVER_EVERY, alarms.look_at_server),
-            Timer(clock, QUEUES_EVERY, alarms.look_at_queues),
-            Timer(clock, POOLS_EVERY, janitor.look, first=POOLS_EVERY),
-            Timer(clock, 0, janitor.go_on),
-            Timer(clock, TRIM_EVERY, janitor.trim, first=TRIM_EVERY),
-            Timer(clock, STREAMS_EVERY, self.trimmer.begin, sooner=self.trimmer.has_news),
-            Timer(clock, 0, self.trimmer.go_on),
-            Timer(clock, COUNT_EVERY, line.count),
-            Timer(clock, TIDY_EVERY, line.tidy),
+            every(10 * SECOND, layouts.retire, first=10 * SECOND),
+            every(2 * SECOND, self.alarms.look_at_server),  # a shorter failure may go unnoticed
+            every(30 * SECOND, self.alarms.look_at_queues),
+            every(MINUTE, self._janitor.look, first=MINUTE),
+            every(0, self._janitor.go_on),
+            every(60 * MINUTE, self._janitor.trim, first=60 * MINUTE),
+            every(MINUTE, self.trimmer.begin, sooner=self.trimmer.has_news),
+            every(0, self.trimmer.go_on),
+            every(SECOND, line.count),
+            every(MINUTE, line.tidy),
         ]
-        if self._follower is None:
+        if (follower := self._follower) is None:
             return duties
-        follower = self._follower
-        last = [Timer(clock, TIME_EVERY, follower.look), Timer(clock, 0, follower.confirm)]
-        return [Timer(clock, 0, follower.follow), *duties, *last]
+        last = [every(SECOND, follower.look), every(0, follower.confirm)]  # the message of a move may be lost
+        return [every(0, follower.follow), *duties, *last]
 
     def _counted(self) -> Lately:
         """The counters since the node began."""
@@ -474,8 +469,3 @@ class Node:
                 sender.target.close()
             except Exception:
                 log.exception("close_failed", route=sender.route.name)
-
-    @property
-    def senders(self) -> Mapping[str, Sender]:
-        """The senders by route name, for health and metrics."""
-        return self._senders

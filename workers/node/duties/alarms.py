@@ -23,9 +23,7 @@ from delayq.store.keys import ParkedSet, queue_keys
 from delayq.store.rights import WORKER
 from delayq.targets.redis_stream.backlog import backlogs
 
-QUEUES_EVERY = 30_000  # ms between two checks of all queues
 CALM = 15  # looks without a new error, after which failed snapshots refuse no change: half a minute
-SERVER_EVERY = 2_000  # ms between two checks of the server. A shorter failure may go unnoticed.
 MOST_STREAMS = 256  # streams whose backlog one check reads
 log = structlog.get_logger()
 

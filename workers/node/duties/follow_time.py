@@ -6,7 +6,7 @@ Workers of other servers have none of these duties.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from delayq.base.clock import AdvancedClock, Clock, SystemClock
 from delayq.base.errors import StoreError, WrongRedis
@@ -16,9 +16,6 @@ from delayq.store.connect.store import Store
 
 if TYPE_CHECKING:
     from workers.node.ownership import Ownership
-
-#: ms between two looks at the time, as the message of a move may be lost.
-TIME_EVERY: Final = 1_000
 
 
 def clock_for(settings: Settings) -> Clock:

@@ -16,9 +16,7 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import AUDIT, queue_keys
 
-POOLS_EVERY = 60_000  # ms between two checks of all queues
 PAGES = 4  # pages of a queue that one round reads
-TRIM_EVERY = 3_600_000  # ms
 log = structlog.get_logger()
 
 
@@ -26,7 +24,7 @@ class Janitor:
     """Belongs to the node's thread. Entries of the audit are kept for `audit_window` ms."""
 
     def __init__(self, store: Store, queues: Sequence[int], audit_window: int) -> None:
-        self.queues = queues
+        self._queues = queues
         self._store = store
         self._audit_window = audit_window
         self._to_look_at: deque[int] = deque()
@@ -35,7 +33,7 @@ class Janitor:
     def look(self) -> None:
         """Begin a check of all queues, one in each round."""
         if not self._to_look_at:
-            self._to_look_at.extend(self.queues)
+            self._to_look_at.extend(self._queues)
 
     def go_on(self) -> None:
         """Check the next queue, or read the next pages of a queue whose counts differ; raises StoreError.
@@ -59,5 +57,5 @@ class Janitor:
     def trim(self) -> None:
         """Remove old entries of the audit; raises StoreError. After an error they stay until the next time."""
         before = self._store.run(commands.redis_now()) - self._audit_window  # the time of an entry is that of Redis
-        streams = [AUDIT, *(queue_keys(queue).audit for queue in self.queues)]
+        streams = [AUDIT, *(queue_keys(queue).audit for queue in self._queues)]
         self._store.run_many(commands.trim_audit(stream, before) for stream in streams)

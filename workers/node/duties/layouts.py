@@ -14,7 +14,6 @@ from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, queue_keys
 
-RETIRE_EVERY = 10_000  # ms
 AT_ONCE = 64
 log = structlog.get_logger()
 

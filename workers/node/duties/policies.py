@@ -7,7 +7,6 @@ that were slowed down are gone. Several nodes may safely do the same at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 import structlog
 
@@ -22,8 +21,6 @@ from delayq.store.keys import ParkedSet, queue_keys
 from workers.queue.queue_context import CurrentPolicies
 from workers.queue.symptoms import LossDetector
 
-#: ms between two checks whether a limit after a pause is over.
-LIMITS_EVERY: Final = 2_000
 log = structlog.get_logger()
 
 
@@ -36,13 +33,14 @@ class PolicyWatch:
     def __init__(
         self,
         store: Store,
+        queues: Sequence[int],
         policies: CurrentPolicies,
         losses: LossDetector,
         redis_now: Callable[[], int],
         routes: Routes,
         changed: Callable[[], None],
     ) -> None:
-        self.queues: Sequence[int] = ()  # of all layouts
+        self._queues = queues
         self._redis_now = redis_now
         self._listed: str | None = None  # the version of the last glance, until the policies are read
         self._store = store
@@ -113,7 +111,7 @@ class PolicyWatch:
         if not current.limits:
             return []
         over = self._without_messages(current.limits.values())
-        found = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues) if over else []
+        found = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self._queues) if over else []
         parked = {
             (one.queue, name): {limit for limit in over if self._leads(name, limit)}
             for one in found
@@ -138,13 +136,13 @@ class PolicyWatch:
         """
         over = list(limits)
         if over:
-            heads = self._store.run_all(commands.stats(queue_keys(queue), most_held=0) for queue in self.queues)
+            heads = self._store.run_all(commands.stats(queue_keys(queue), most_held=0) for queue in self._queues)
             earliest = min((one.head_due for one in heads if one.head_due is not None), default=None)
             over = [limit for limit in over if earliest is None or earliest > limit.since]
-        cursors = dict.fromkeys(self.queues, "0")
+        cursors = dict.fromkeys(self._queues, "0")
         while over and cursors:
             asked = [
-                commands.held_topics(queue_keys(queue), cursor, "*", HELD_AT_ONCE // len(self.queues))
+                commands.held_topics(queue_keys(queue), cursor, "*", HELD_AT_ONCE // len(self._queues))
                 for queue, cursor in cursors.items()
             ]
             pages = dict(zip(cursors, self._store.run_all(asked), strict=True))

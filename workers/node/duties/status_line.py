@@ -25,9 +25,7 @@ from workers.queue.queue_context import CurrentPolicies
 from workers.sending.sender import Sender
 
 PUBLISH_EVERY = 5_000  # ms
-COUNT_EVERY = 1_000  # ms
 SILENT = 3_600_000  # ms without news after which the line of another node is removed
-TIDY_EVERY = 60_000  # ms between two checks for such lines, which read one page
 MOST_COMPLAINTS = 20
 MOST_TOPICS = 100  # paused topics whose numbers of messages being sent a line has
 log = structlog.get_logger()

@@ -28,7 +28,6 @@ from delayq.targets.redis_stream.target import lies_here
 from workers.queue.pull_job import PullJob
 from workers.queue.queue_context import CurrentPolicies
 
-STREAMS_EVERY: Final = 60_000  # ms between two passes through all streams
 #: The runs of a round, and of each run: about how many streams it trims, and the most entries that it removes in total. Redis
 #: does nothing else during a run.
 RUNS: Final = 10
@@ -63,13 +62,14 @@ class StreamTrimmer:
     def __init__(
         self,
         store: Store,
+        queues: Sequence[int],
         policies: CurrentPolicies,
         routes: Routes,
         redis_url: str,
         jobs: Callable[[], Mapping[int, PullJob]],
         redis_now: Callable[[], int],
     ) -> None:
-        self.queues: Sequence[int] = ()  # of all layouts
+        self._queues = queues
         self._store = store
         self._policies = policies
         self._routes = routes
@@ -137,7 +137,7 @@ class StreamTrimmer:
     @property
     def _trims_here(self) -> bool:
         """Whether this node trims the streams of all nodes."""
-        return bool(self.queues) and min(self.queues) in self._jobs()
+        return bool(self._queues) and min(self._queues) in self._jobs()
 
     def _stop(self) -> None:
         self._tasks.clear()
@@ -167,7 +167,7 @@ class StreamTrimmer:
                 streams: tuple[str, ...]
                 streams = (stream,)
                 if route.per_queue:  # queues of earlier layouts, too: their numbers are lower
-                    streams = tuple(queue_keys(queue).stream(stream) for queue in range(max(self.queues) + 1))
+                    streams = tuple(queue_keys(queue).stream(stream) for queue in range(max(self._queues) + 1))
                 found.setdefault(streams, _Task(topic, policy, streams))
         self._tasks.extend(found.values())
 
