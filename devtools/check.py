@@ -81,9 +81,7 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
     from devtools import go_types
     from devtools.checks import (
         architecture,
-        caches,
         console,
-        encodings,
         faults,
         files,
         libraries,
@@ -91,18 +89,16 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         logged,
         metrics,
         names,
-        one_life,
         prose,
         scripts,
         settings,
-        sizing,
         twins,
         words,
     )
 
     return {
         "imports without a ZooKeeper": files.import_no_kazoo,
-        "modules for threads are up to date": twins.are_up_to_date,
+        "modules for threads are up to date": twins.complaints,
         "docs/openapi.json is up to date": _openapi,
         "types of the Go client": go_types.complaints,
         "settings, routes and options in docs/": settings.complaints,
@@ -112,19 +108,14 @@ def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
         "private names in docs/libraries.md": libraries.complaints,
         "docs/architecture.md": architecture.complaints,
         "faults, promises and their tests": faults.complaints,
-        "figures in docs/sizing.md": sizing.complaints,
         "links and named files": links.lead_somewhere,
         "every page is in docs/README.md": links.index_is_complete,
         "every command in docs/ is run": links.blocks_are_run,
-        "length of pages, README, decisions, glossary": words.complaints,
+        "length of pages and decisions": words.complaints,
         "prose of pages and of texts in code": prose.complaints,
-        "names of the interfaces in docs/glossary.md": names.complaints,
-        "code for threads and for asyncio": twins.complaints,
-        "one file moves a message": one_life.complaints,
+        "words of the interfaces in docs/glossary.md": names.complaints,
         "files of the console": console.complaints,
         "types of the console's JavaScript": _javascript,
-        "encodings of text files": encodings.complaints,
-        "caches that are bounded": caches.complaints,
         "expected files": files.are_there,
         "deploy/constraints.txt": files.pin_the_image,
     }
@@ -139,7 +130,7 @@ def _repair() -> None:
         subprocess.run([sys.executable, "-m", "ruff", *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     # Only now, so that what they import is as it was just written.
     from devtools import configuration, go_types, rights
-    from devtools.checks import architecture, console, faults, prose
+    from devtools.checks import architecture, console, faults
     from devtools.checks.generated import write
 
     write(configuration.PAGE, configuration.page)
@@ -150,8 +141,6 @@ def _repair() -> None:
     write_openapi()
     with contextlib.suppress(ServerMissing):
         write(go_types.PAGE, go_types.generate)
-    with contextlib.suppress(ServerMissing):
-        prose.forget_clean()
 
 
 def write_openapi() -> None:

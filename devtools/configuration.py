@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from delayq.config import SETTINGS, Setting, variable
+from devtools.pages import DOCS, with_part
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+PAGE: Final = DOCS / "configuration.md"
 BEGIN: Final = "<!-- settings: ./dev check --fix writes this table -->\n"
 END: Final = "<!-- end of settings -->\n"
 HEAD: Final = "| setting | default | what it is | limits |\n| --- | --- | --- | --- |\n"
@@ -20,12 +20,8 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The page with the table as it has to be; raises ValueError when the page has lost its marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE.name} needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    """The page with the table as it has to be."""
+    return with_part(PAGE, text, BEGIN, table(), END)
 
 
 def duration(ms: int) -> str:

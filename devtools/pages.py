@@ -105,6 +105,15 @@ def rows_after(page: Path, start: str) -> list[Row]:
     return found[2:]
 
 
+def with_part(path: Path, text: str, begin: str, part: str, end: str) -> str:
+    """The text of a page with another part between two lines; raises ValueError if the page has lost one of them."""
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise ValueError(f"{path.name} needs the lines {begin.strip()!r} and {end.strip()!r}")
+    return f"{before}{begin}\n{part}\n{end}{after}"
+
+
 def names_in(cell: str) -> frozenset[str]:
     """The texts in backticks."""
     return frozenset(re.findall(r"`([^`]+)`", cell))

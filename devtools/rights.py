@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from pathlib import Path
 from typing import Final
 
 from delayq.store.rights import CLIENT, CONDITIONAL, CONSUMER, PROCESSES, acl_line
+from devtools.pages import DOCS, with_part
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "operations.md"
+PAGE: Final = DOCS / "operations.md"
 BEGIN: Final = "<!-- rights: ./dev check --fix writes them -->\n"
 END: Final = "<!-- end of rights -->\n"
 NOTE: Final = "<!-- run by tests/docs/test_redis.py -->\n"
@@ -28,13 +28,9 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The page with the rights as the list has them; raises ValueError when the page has lost its marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE.name} needs the lines {BEGIN.strip()!r} and {END.strip()!r}")
+    """The page with the rights as the list has them."""
     head, _, commands = acl_line().partition(" +")
     wrapped = textwrap.fill(
         f"+{commands}", 118, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
     )
-    return f"{before}{BEGIN}\n{NOTE}```text\n{head}\n{wrapped}\n```\n\n{MIDDLE}\n{table()}\n{END}{after}"
+    return with_part(PAGE, text, BEGIN, f"{NOTE}```text\n{head}\n{wrapped}\n```\n\n{MIDDLE}\n{table()}", END)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from functools import lru_cache
+from functools import lru_cache  # noqa: TID251  # the keys are names of our own files
 from pathlib import PurePath
 from typing import Final
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache  # noqa: TID251  # the keys are hours, as numbers
 from typing import Any, Final
 
 #: 2001-01-01T00:00:00Z in Unix ms. An earlier due time is a mistake: most often it is in seconds.

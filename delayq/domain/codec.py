@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache  # noqa: TID251  # the keys are topics of at most 255 characters; an exception is not kept
 from hashlib import sha1
 from struct import Struct
 from struct import error as StructError

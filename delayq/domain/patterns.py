@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import translate
-from functools import lru_cache
+from functools import lru_cache  # noqa: TID251  # the keys are patterns of at most 255 characters
 from typing import Final
 
 from delayq.base.errors import InvalidMessage

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache  # noqa: TID251  # it has no argument
 from pathlib import Path
 
 from delayq.base.clock import SystemClock, pause

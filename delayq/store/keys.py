@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import os
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache  # noqa: TID251  # the keys are numbers of queues
 from hashlib import blake2b
 from struct import Struct
 from typing import Final

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache  # noqa: TID251  # the keys are names of scripts
 from importlib.resources import files
 from typing import Final, NamedTuple
 

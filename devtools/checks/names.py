@@ -24,37 +24,26 @@ GLOSSARY: Final = DOCS / "glossary.md"
 #: The list of plain words in names, at the end of the glossary.
 PLAIN: Final = "<!-- plain words:"
 OPENAPI: Final = DOCS / "openapi.json"
-#: How names of each kind are written.
-CAMEL: Final = re.compile(r"[a-z]+([A-Z][a-z]*|[0-9]+[A-Z]?[a-z]*)*")
-SNAKE: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*_?")
-KEBAB: Final = re.compile(r"[a-z]+(-[a-z]+)*")
 #: Operations of the API that are none of a client.
 HTTP_ONLY: Final = {"me", "livez", "readyz", "metrics"}
-#: Other names for a range of times, which are refused everywhere.
-RANGES: Final = {"begin", "end", "since", "until", "before", "after"}
 
 
 class Name(NamedTuple):
-    """A name of an interface, how such names are written, and where it stands."""
+    """A name of an interface, and where it stands."""
 
     text: str
-    form: re.Pattern[str]
     where: str
 
 
 def complaints() -> Iterator[str]:
-    """Names have the form of their kind and the words of the glossary, and the glossary lists no word in vain."""
+    """Names consist of the words of the glossary, and the glossary lists no word in vain."""
     text = read(GLOSSARY)
     known = {_root(word) for entry in re.findall(r"\*\*(.+?)\*\*", text) for word in _words(entry)}
     line = text.partition(PLAIN)[0].count("\n") + 1
     plain = re.findall(r"[a-z]+", text.partition(PLAIN)[2].partition("-->")[2])
-    if plain != sorted(set(plain)):
-        yield at(GLOSSARY, line, "sort the plain words, each once")
     roots = {_root(word): word for word in plain}
     unused = set(plain)
     for name in _names():
-        if name.form.fullmatch(name.text) is None:
-            yield at(GLOSSARY, line, f"{name.where}: {name.text} is not written as {name.form.pattern}: rename it")
         words = _words(name.text)
         unused -= {roots.get(_root(word)) for word in words}
         for word in sorted(word for word in words if _root(word) not in known | roots.keys()):
@@ -88,16 +77,16 @@ def _root(word: str) -> str:
 def _names() -> Iterator[Name]:
     yield from _openapi(json.loads(read(OPENAPI)), "docs/openapi.json")
     yield from _command_line(get_command(_app("--help")), "delayq")
-    yield Name(UNDO.partition(" ")[2], KEBAB, "delayq backfill")
+    yield Name(UNDO.partition(" ")[2], "delayq backfill")
     yield from _python()
     for row in rows_after(DOCS / "observability.md", "<!-- metrics:"):
         name, _, labels, *_ = row.cells
         if not name.startswith("`process_"):
-            yield from (Name(one, SNAKE, "metrics") for one in (name.strip("`"), *names_in(labels)))
+            yield from (Name(one, "metrics") for one in (name.strip("`"), *names_in(labels)))
     for call in calls():
-        yield from (Name(one, SNAKE, "logs") for one in (call.event, *call.fields))
+        yield from (Name(one, "logs") for one in (call.event, *call.fields))
     for row in rows_after(DOCS / "doctor.md", "<!-- findings:"):
-        yield Name(row.cells[0].strip("`"), CAMEL, "findings")
+        yield Name(row.cells[0].strip("`"), "findings")
 
 
 def _openapi(part: Any, where: str) -> Iterator[Name]:
@@ -108,14 +97,14 @@ def _openapi(part: Any, where: str) -> Iterator[Name]:
     if not isinstance(part, dict):
         return
     if isinstance(part.get("properties"), dict):
-        yield from (Name(one, CAMEL, where) for one in part["properties"])
+        yield from (Name(one, where) for one in part["properties"])
     for values in (part.get("enum"), part.get("x-extensible-enum")):
         if isinstance(values, list):
-            yield from (Name(one, CAMEL, where) for one in values if isinstance(one, str))
+            yield from (Name(one, where) for one in values if isinstance(one, str))
     if part.get("in") in ("path", "query"):
-        yield Name(part["name"], CAMEL, where)
+        yield Name(part["name"], where)
     if "operationId" in part:
-        yield Name(part["operationId"], CAMEL, where)
+        yield Name(part["operationId"], where)
     for name, one in part.items():
         if name != "example":
             yield from _openapi(one, where)
@@ -125,10 +114,10 @@ def _command_line(command: Any, where: str) -> Iterator[Name]:
     for parameter in command.params:
         for option in parameter.opts:
             if option.startswith("--") and option != "--help":
-                yield Name(option.removeprefix("--"), KEBAB, where)
+                yield Name(option.removeprefix("--"), where)
     for name, one in getattr(command, "commands", {}).items():
         if name != UNDO:
-            yield Name(name, KEBAB, where)
+            yield Name(name, where)
         yield from _command_line(one, f"{where} {name}")
 
 
@@ -137,18 +126,14 @@ def _python() -> Iterator[Name]:
     for name, method in inspect.getmembers(Client, inspect.isfunction):
         if not name.startswith("_"):
             arguments = (one for one in inspect.signature(method).parameters if one != "self")
-            yield from (Name(one, SNAKE, f"Client.{name}") for one in (name, *arguments))
+            yield from (Name(one, f"Client.{name}") for one in (name, *arguments))
     for kind in (Message, Filter, Policy, WantedEntries):
-        yield from (Name(one, SNAKE, kind.__name__) for one in kind.__struct_fields__)
+        yield from (Name(one, kind.__name__) for one in kind.__struct_fields__)
 
 
 def _operations(line: int) -> Iterator[str]:
-    """Each operation of the API is a method of a client, and times are ranges by `from` and `to` alone."""
+    """Each operation of the API is a method of a client."""
     methods = {name for name, _ in inspect.getmembers(Client, inspect.isfunction)}
     for handled in OPERATIONS:
         if (name := handled.handle.__name__) not in methods | HTTP_ONLY:
             yield at(GLOSSARY, line, f"{handled.path}: {name} is no method of Client: call both the same")
-    for path, operations in json.loads(read(OPENAPI))["paths"].items():
-        for one in operations.values():
-            for name in sorted({given["name"] for given in one.get("parameters", ())} & RANGES):
-                yield at(GLOSSARY, line, f"{path}: a range is from and to, or dueFrom and dueTo, not {name}")

@@ -1,7 +1,6 @@
 """The prose of pages and of texts in code, by Vale and the rules in devtools/prose (.vale.ini).
 
-`.venv/bin/python -m devtools.checks.prose docs api/routes` lists the findings in files and folders, also in those of
-the list of files that do not follow the rules yet.
+`.venv/bin/python -m devtools.checks.prose docs api/routes` lists the findings in files and folders.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ from testbed import tools
 from testbed.errors import ServerMissing
 
 CONFIGURATION: Final = ROOT / ".vale.ini"
-#: The files that do not follow the rules yet. It only shrinks.
-UNCLEAN: Final = ROOT / "devtools" / "prose" / "unclean.txt"
 #: Two columns, as in the help of a command.
 COLUMNS: Final = re.compile(r"\S {3,}\S")
 #: A name in backticks that begins a sentence, behind the end of another.
 BEGINNING: Final = re.compile(r"(?<=[.!?])(\s+)`[^`\n]+`")
 
 
-def complaints(root: Path = ROOT, unclean: Path = UNCLEAN) -> Iterator[str]:
+def complaints(root: Path = ROOT) -> Iterator[str]:
     """Raises ServerMissing where there is no Vale, except in CI, which has to have it."""
     try:
         found = findings(root)
@@ -40,20 +37,8 @@ def complaints(root: Path = ROOT, unclean: Path = UNCLEAN) -> Iterator[str]:
             raise
         yield str(error)
         return
-    listed = read(unclean).splitlines()
-    for number, name in enumerate(listed, start=1):
-        if name not in found and not name.startswith("#"):
-            yield f"{unclean.relative_to(root)}:{number}: {name} follows the rules now: ./dev check --fix removes this line"
-    for name in found.keys() - set(listed):
-        yield from found[name]
-
-
-def forget_clean(root: Path = ROOT, unclean: Path = UNCLEAN) -> None:
-    """Remove the files that follow the rules from the list."""
-    found = findings(root)
-    listed = read(unclean).splitlines(keepends=True)
-    kept = [line for line in listed if line.startswith("#") or line.rstrip() in found]
-    unclean.write_text("".join(kept), encoding="utf-8")
+    for lines in found.values():
+        yield from lines
 
 
 def findings(root: Path) -> Mapping[str, list[str]]:

@@ -15,12 +15,6 @@ def test_a_page_that_the_index_does_not_list_is_named(monkeypatch: pytest.Monkey
     assert complaint.startswith("docs/README.md:1: it does not list tasks/new.md: ")
 
 
-def test_another_section_of_the_index_is_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "SECTIONS", ["Tasks", "How it works"])
-    (complaint,) = links.index_is_complete()
-    assert "they should be Tasks, How it works" in complaint
-
-
 def test_a_page_that_is_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(words.PAGE_WORDS, "docs/keys.md", 100)
     (complaint,) = words.complaints()

@@ -100,20 +100,6 @@ def test_by_hand_is_refused_in_code_and_allowed_in_pages(tmp_path: Path) -> None
     assert list(found) == ["x.py"]
 
 
-def test_a_file_that_is_listed_may_have_findings_until_it_is_clean(tmp_path: Path) -> None:
-    root, listed = (
-        planted(tmp_path, {"old.md": "It is told.\n", "new.md": "It is told.\n", "clean.md": "It works.\n"}),
-        tmp_path / "list",
-    )
-    listed.write_text("# until\nclean.md\nold.md\n")
-    first, second = prose.complaints(root, listed)
-    assert first.startswith("list:2: clean.md follows the rules now")
-    assert second.startswith("new.md:1: 'told' ")
-    prose.forget_clean(root, listed)
-    assert listed.read_text() == "# until\nold.md\n"
-    assert [line.partition(":")[0] for line in prose.complaints(root, listed)] == ["new.md"]
-
-
 def test_only_ci_requires_the_linter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Path:
         raise ServerMissing(f"there is no {name}: ./dev brokers fetch {name} fetches it")
@@ -121,7 +107,7 @@ def test_only_ci_requires_the_linter(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tools, "find", missing)
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(ServerMissing, match="fetch vale"):
-        list(prose.complaints(tmp_path, tmp_path / "list"))
+        list(prose.complaints(tmp_path))
     monkeypatch.setenv("CI", "true")
-    (complaint,) = prose.complaints(tmp_path, tmp_path / "list")
+    (complaint,) = prose.complaints(tmp_path)
     assert "fetch vale" in complaint

@@ -16,7 +16,7 @@ from __future__ import annotations
 from binascii import crc_hqx
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache  # noqa: TID251  # the keys are names of Redis keys, with one topic at most
 from math import inf
 from typing import Any, Final, NamedTuple
 

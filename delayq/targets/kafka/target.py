@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial  # noqa: TID251  # the keys are topics of at most 255 characters
 from typing import Final
 
 from delayq.base.clock import SystemClock
