@@ -1,7 +1,7 @@
 """The controls: what operators do, and what it costs, part by part. `--part NAME` measures one part.
 
-The parts `holding`, `topics` and `limits` are in `controls_waiting`, `reading` and `search` in `controls_looking`. Two are
-here.
+The parts `holding`, `topics`, `limits` and `streams` are in `controls_waiting`. `reading` and `search` are in
+`controls_looking`, two others here.
 
 Audit: bulk cancels, 500 in a script, with an audit entry and without. Rates are by the clock; the CPU is the server's for
 each message.
@@ -188,6 +188,7 @@ PARTS: Final[Mapping[str, Callable[[Scale], tuple[list[Figure], dict[str, Any]]]
     "holding": controls_waiting.holding,
     "topics": controls_waiting.topics,
     "limits": controls_waiting.limits,
+    "streams": controls_waiting.streams,
     "reading": controls_looking.reading,
     "audit": audit,
     "search": controls_looking.search,

@@ -1,4 +1,4 @@
-"""The parts of `controls` in which messages wait: `holding` (pauses), `topics` (thousands of topics) and `limits`.
+"""The parts of `controls` in which messages wait: `holding` (pauses), `topics` (thousands of topics), `limits` and `streams`.
 
 Holding: messages of one topic become due together while it is paused; other topics get 200 a second. The rate at which they
 are parked is compared with a drain of as many into the same null target, in turn. The default is 200,000 messages;
@@ -13,6 +13,9 @@ Limits: backlogs drain into Redis Streams and into a null target, with a limit f
 slot. They also drain into the null target with such a `maxInFlight`. Then three workers share a limit and one of them is
 killed; the entries of the streams show when each message was sent. Three workers share a small limit, and the figure is the
 smallest share of a worker. Finally a worker sends a few messages at a time to a target that takes a while for each.
+
+Streams: 2,000 topics go into Redis Streams with a rate for each topic that never binds, and without, slot by slot. First
+single messages arrive, one of a topic every other second, then backlogs drain.
 """
 
 from __future__ import annotations
@@ -64,6 +67,11 @@ OTHERS_MEDIAN_MS: Final = 250
 #: Topics with a rate that never binds.
 MANY_TOPICS: Final = 20_000
 EACH: Final = Side(policies=(Policy(name="each", match="*", rate=1_000.0),))
+
+#: The same for fewer topics, message by message and as backlogs.
+LIMITED_TOPICS: Final = 2_000
+LONE: Final = Slot(1_000, topics=LIMITED_TOPICS)
+TOGETHER: Final = Slot(5_000, 3_000, drains=True, topics=LIMITED_TOPICS)
 
 #: Messages a second that nothing here reaches, and more messages at a time than there ever are.
 FAR: Final = Policy(name="far", match="*", rate=10_000_000.0)
@@ -287,6 +295,20 @@ def limits(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             goal=0.9,
         ),
     ], {}
+
+
+def streams(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure many limited topics of streams whose rates do not bind."""
+    figures: list[Figure] = []
+    for how, slots, slot in (("delivered at 1,000/s", 10, LONE), ("drained", 6, TOGETHER)):
+        name = (
+            f"{LIMITED_TOPICS:,} topics {how} into Redis Streams under a rate for each that does not bind, beside none"
+        )
+        kind = Kind(name, -(-slots // 4) if scale.quick else slots, slot)
+        found = in_slots(kind, {"limit": Side(), "set": EACH}, scale.runs)
+        figures += [rates(name, found["set"], found["limit"])] if slot.drains else []
+        figures.append(costs(name, found["set"], found["limit"]))
+    return figures, {}
 
 
 def _few_at_a_time(count: int) -> float:
