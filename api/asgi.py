@@ -80,9 +80,8 @@ class Request(starlette.requests.Request):
         message = await self.receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body") or message["type"] != "http.request":
-            body = await self._rest(
-                message, limit
-            )  # a timer costs as much as the rest, so only incomplete bodies have one
+            # A timer costs as much as the rest, so only incomplete bodies have one.
+            body = await self._rest(message, limit)
         if len(body) > limit:
             raise _too_large(limit)
         if len(body) >= LARGE:

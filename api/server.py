@@ -163,9 +163,8 @@ class Protocol(HttpToolsProtocol):
                 self._offers_upgrade = False
                 head, data = self._head_without_offer(), data[offer.args[0] :]
                 self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(
-                    lenient_data_after_close=True
-                )  # as in uvicorn: neither an error nor a request
+                # As in uvicorn: neither an error nor a request.
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self.parser.feed_data(head)
             else:
                 return

@@ -52,9 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not printer.has_printed:
             say_last("delayq coordinator: stopped before ZooKeeper and Redis answered")
         write_last(flush, 0)
-    except (
-        BrokenPipeError
-    ):  # the reader has closed the pipe, like `head`; without this, Python reports an error at its exit
+    except BrokenPipeError:
+        # The reader has closed the pipe, like `head`; without this, Python reports an error at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DelayqError as error:
         print(f"delayq coordinator: {visible(str(error))}", file=sys.stderr)

@@ -178,9 +178,8 @@ class Door:
             raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         except ValueError:
             raw = b""
-        if (
-            base64.urlsafe_b64encode(raw).decode().rstrip("=") != token
-        ):  # the last character of base 64 may contain unused bits
+        # The last character of base 64 may contain unused bits.
+        if base64.urlsafe_b64encode(raw).decode().rstrip("=") != token:
             raw = b""
         nonce, mark, hidden = raw[:_NONCE], raw[_NONCE : _NONCE + _MARK], raw[_NONCE + _MARK :]
         if not hidden or not hmac.compare_digest(mark, _mark(hidden, self._secret, nonce)):

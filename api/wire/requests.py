@@ -467,9 +467,8 @@ MEND: Final = {
 _AT = re.compile(r"^(.*?)(?: - at `\$(.*)`)?$", re.DOTALL)
 _NAMED = re.compile(r"(unknown|required) field `(.*)`", re.DOTALL)
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],]', re.DOTALL)
-_FAR: Final = (
-    65_536  # a field's name is searched for in this many bytes of a request, because the search blocks the event loop
-)
+# A field's name is searched for in this many bytes of a request, because the search blocks the event loop.
+_FAR: Final = 65_536
 
 
 _parts = msgspec.json.Decoder(PartsIn)

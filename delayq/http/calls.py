@@ -162,9 +162,8 @@ def message_json(message: Message, place: int = 0, id_prefix: str = "") -> Sized
 
 def hand_back_json(message: Message, more: Mapping[str, Any]) -> msgspec.Raw:
     """Return the JSON of a message that is handed back, with more fields. Raises InvalidMessage as `message_json` does."""
-    is_text = isinstance(message.body, msgspec.Raw) and bytes(message.body).startswith(
-        b'"'
-    )  # `message_json` writes it as text
+    # `message_json` writes it as text
+    is_text = isinstance(message.body, msgspec.Raw) and bytes(message.body).startswith(b'"')
     more = {**more, "contentType": "application/json" if is_text else None}
     added = msgspec.json.encode({name: value for name, value in more.items() if value is not None})
     return msgspec.Raw(bytes(message_json(message).json)[:-1] + b"," + added[1:])

@@ -72,9 +72,8 @@ class Rules(Struct, frozen=True):
     confirms: bool = True  # a call writes the record once more behind the groups; False: only before them
     renames: bool = True  # ... which changes it; False: it stays as it is
     asks: bool = True  # a call looks whether the record is made; False: only whether the streams have the group
-    trim_asks: bool = (
-        True  # a recorded group that a stream does not have has acknowledged nothing; False: it does not count
-    )
+    # A recorded group that a stream does not have has acknowledged nothing; False: it does not count.
+    trim_asks: bool = True
     notes_first: bool = True  # a trim notes the ends of streams, then reads the records; False: the other way round
 
 

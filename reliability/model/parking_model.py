@@ -24,9 +24,8 @@ T = TypeVar("T")
 Step = tuple[str, "State"]
 Place = Literal["queue", "parked", "gone"]
 Stage = Literal["", "waits", "sending", "acking", "retrying", "backing off", "parking"]  # '': not held
-Command = tuple[
-    Any, ...
-]  # ack, retry, park: which messages; release: what, up to where; pull: offset, most, whether it looks
+# Ack, retry, park: which messages; release: what, up to where; pull: offset, most, whether it looks.
+Command = tuple[Any, ...]
 
 MAX_RETRIES = 1
 

@@ -36,12 +36,10 @@ class Rules:
     drop_closed: bool = True  # ... and is closed
     keep_closed: bool = True  # a dropped queue always answers MOVED; False: its keys are gone, and it looks open
     skip_only_shut: bool = True  # a new id may skip queues that answered MOVED to this client; False: all queues
-    lifted_forgotten: bool = (
-        True  # a closed queue forgets a cancel that `again` lifts; False: it answers MOVED and keeps it
-    )
-    policies_before_close: bool = (
-        True  # listed layouts have the policies, read after the listing, before an old queue is closed
-    )
+    # A closed queue forgets a cancel that `again` lifts; False: it answers MOVED and keeps it.
+    lifted_forgotten: bool = True
+    # Listed layouts have the policies, read after the listing, before an old queue is closed.
+    policies_before_close: bool = True
     policies_to_all: bool = True  # ... every layout that is listed; False: the newest one
     list_behind: bool = True  # a caller that pauses reads the list of layouts after it set the pause
 

@@ -11,13 +11,14 @@ from delayq.store.commands import Change
 from delayq.targets import LONGEST_AFTER, OK, Result
 from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
+from tests.workers.desk import held
 from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue import in_flight
 from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
-from workers.sending.message import InFlightMessage
+from workers.sending.message import InFlightMessage, Probe
 
 BROKEN = Result.unknown("answered 500")
 AWAY = Result.unavailable("the broker is away")
@@ -151,7 +152,7 @@ def test_the_permits_after_a_pause_are_those_of_the_queue_that_asked_first_until
     circuit.sent(False, full=True)
     clock.advance(FIRST_PAUSE)
     assert (circuit.permits("first"), circuit.permits("second")) == (PROBES, 0)
-    assert [circuit.take_permit(queue) for queue in ("second", "first")] == [False, True]
+    assert [circuit.admits(held("m"), queue) for queue in ("second", "first")] == [Probe.NONE, Probe.PERMITTED]
     assert circuit.permits("first") == PROBES - 1
     circuit.return_permit()
     assert circuit.permits("first") == PROBES

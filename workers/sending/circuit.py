@@ -141,23 +141,13 @@ class Circuit:
             self._permits, self._holder = PROBES, holder
         return self._permits if self._holder is holder else 0
 
-    def take_permit(self, holder: object) -> bool:
-        """Use one of a queue's permits; False if it has none."""
-        with self._lock:
-            return self._take_permit(holder)
-
-    def _take_permit(self, holder: object) -> bool:
-        if not self._held_by(holder):
-            return False
-        self._permits -= 1
-        return True
-
     def admits(self, message: InFlightMessage, holder: object) -> Probe:
         """Return the value for the field `probe` of a message: whether it may be sent through an open circuit."""
         if message.probe or message.by_hand:
             return message.probe or Probe.FREE
         with self._lock:
-            if self._take_permit(holder):
+            if self._held_by(holder):
+                self._permits -= 1
                 return Probe.PERMITTED
             return Probe.FREE if self._may_try(message.id) else Probe.NONE
 

@@ -34,9 +34,8 @@ class Probe(IntEnum):
 
     NONE = 0
     PERMITTED = 1  # with a permit of the circuit, which is returned if the message is not sent
-    FREE = (
-        2  # without a permit: a caller delivers it now, or it helps to find out who is at fault, or it was sent before
-    )
+    # Without a permit: a caller delivers it now, or it helps to find out who is at fault, or it was sent before.
+    FREE = 2
 
 
 class InFlightMessage:
@@ -138,12 +137,6 @@ class InFlightMessage:
     def stale(self, now: int) -> bool:
         """Whether it must be pulled again before a send, because it has waited or a clock was set back."""
         return now < self.score or not 0 <= now - self.pulled_at <= LOOK_AGAIN
-
-    def good_for(self, now: int) -> int:
-        """The ms for which it may be sent without another pull, if no clock is set back."""
-        expires = self.record.expires_at
-        until = self.pulled_at + LOOK_AGAIN
-        return (until if expires is None else min(until, expires)) - now
 
     def expired(self, now: int) -> bool:
         """Whether it has expired."""

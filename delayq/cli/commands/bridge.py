@@ -63,9 +63,8 @@ def rabbitmq(
     from delayq.bridges.rabbitmq import Bridge
 
     settings = settings_of(redis_url)
-    lines = NonblockingHandler(
-        sys.stderr.fileno()
-    )  # a reader that stops reading must not delay the messages or the end
+    # A reader that stops reading must not delay the messages or the end.
+    lines = NonblockingHandler(sys.stderr.fileno())
     lines.setFormatter(logging.Formatter("delayq: %(message)s"))
     logging.getLogger("delayq.client").handlers = [lines]
 

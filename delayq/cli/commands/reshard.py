@@ -41,9 +41,8 @@ def reshard(
     entry = ""
     with connect(redis_url) as client:
         if not dry_run and client.store.run(commands.layouts()):
-            entry = entry_of(
-                by_me(reason), "reshard", client.context().retention
-            )  # the promises of a client hold here too
+            # The promises of a client hold here too.
+            entry = entry_of(by_me(reason), "reshard", client.context().retention)
         for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run, entry=entry):
             steps.append(step)
             if not json:

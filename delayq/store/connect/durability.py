@@ -64,9 +64,8 @@ class Barrier:
         self._key = ""
         self._answered_key = ""
         self._written = False  # the tiny write of the last barrier
-        self._void = (
-            False  # it came after its wait because the server had lost the script, or the wrong question was asked
-        )
+        # It came after its wait because the server had lost the script, or the wrong question was asked.
+        self._void = False
         self._asked_waitaof = False
         self._passed = 0
         self._lacks = ""

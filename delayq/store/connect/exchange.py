@@ -214,9 +214,8 @@ class Exchange:
         self._unsure: set[int] = set()  # sent on a connection that broke before they were answered
         self.wrong: WrongServer | None = None  # the reason to leave the connection once all commands are answered
         self.misled = False  # an answer shows that the server is not the primary: the connection is left at the end
-        self._refused_there: list[
-            tuple[int, Command[Any]]
-        ] = []  # refused by the wrong server, so that they did not run
+        # Refused by the wrong server, so that they did not run.
+        self._refused_there: list[tuple[int, Command[Any]]] = []
         self._ran_behind = False  # a command after those that the wrong server refused has an answer
 
     def to_send(self) -> Iterator[bytes]:

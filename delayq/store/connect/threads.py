@@ -249,9 +249,8 @@ class Wakes:
         reply = connection.receive()
         if not isinstance(reply, Exception):
             return reply
-        if self._asked and isinstance(
-            reply, redis.exceptions.NoPermissionError
-        ):  # the user may not run PING, but the server answers
+        # The user may not run PING, but the server answers.
+        if self._asked and isinstance(reply, redis.exceptions.NoPermissionError):
             return (b"pong",)
         raise Fault(reply)
 

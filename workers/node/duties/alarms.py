@@ -72,9 +72,8 @@ class Rewriting:
             log.warning("rewriting")
         except StoreUnavailable:
             raise
-        except (
-            StoreError
-        ) as error:  # the worker has no right, or another worker was faster: the next check shows the result
+        except StoreError as error:
+            # The worker has no right, or another worker was faster: the next check shows the result.
             self.refused = "" if "in progress" in str(error) else str(error)
 
     def _write_down(self, disk: Disk, disks: Sequence[Disk]) -> None:
