@@ -1,4 +1,4 @@
-"""The pulls of one queue: where they go on, how much they take, and when the next one is worth it."""
+"""The pulls of one queue: where they begin, how much they take, and when the next one is due."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
 from workers.queue.topics import Topics
 
-#: Messages that a pull looks at where it appends them: other clients wait for as long as its script takes.
+#: The most messages that a pull reads if it appends them, because other clients wait until its script ends.
 APPEND_LOOK = 200
-#: Bytes of messages that a pull asks for: half as many behind one that failed, as the line may be too narrow for its answer.
+#: The bytes of messages that a pull asks for. A failed pull halves them, because the network may be too slow for its answer.
 MOST_BYTES: Final = 8 * 1024 * 1024
 LEAST_BYTES: Final = 16 * 1024
-#: ms after which a queue is looked at, unless something waits for room or parked messages come back first: a wake may be
-#: lost. All queues of a node look at the same moment, as one packet costs less than one for each.
+#: The longest time (ms) between two pulls of a queue, because a wake may be lost. All queues of a node pull at the same
+#: moment, because one packet costs less than one for each.
 LONGEST_WAIT: Final = 1_000
 #: ms after which messages that wait for room are checked without a report, because other queues make room, too.
 ROOM_WAIT: Final = 20
@@ -67,16 +67,16 @@ class Pulling:
         self._more_due = False
         self._read_all = False  # the last pull came to the end of what was due
         self._most_bytes = MOST_BYTES
-        self._now_offset: int | None = None  # the now that pulls go by minus the monotonic clock
-        self._redis_offset: int | None = None  # Redis's own: permits end by it
+        self._now_offset: int | None = None  # the time of the last pull minus the monotonic clock
+        self._redis_offset: int | None = None  # the same for the clock of Redis, by which permits end
         # Times of the precise monotonic clock:
-        self._set_off = 0.0  # when the last pulls did
-        self._unix_0 = 0.0  # when the clock that pulls go by stood at 0
+        self._set_off = 0.0  # the start of the last pulls
+        self._unix_0 = 0.0  # the time 0 of the clock of pulls
         self._next_due_at: float | None = None
         self._look_by = 0.0
 
     def now(self) -> int:
-        """Unix ms by the clock that the last pull went by."""
+        """Unix ms by the clock of the last pull."""
         if self._now_offset is None:
             return self._clock.now()
         return self._clock.monotonic() + self._now_offset
@@ -90,9 +90,9 @@ class Pulling:
         return {topic: commands.takes(stream) for topic, stream in streams.items() if stream is not None}
 
     def told_of_stream(self, topic: str, answer: str | StoreError) -> bool:
-        """Note whether a topic's stream takes messages, so that pulls leave it alone or not; whether that has changed."""
+        """Note whether a topic's stream accepts messages; True if that has changed."""
         if isinstance(answer, (StoreUnavailable, StoreFull)):
-            return False  # it cannot be asked now
+            return False  # the answer is unknown
         if reason := str(answer):
             return self._topics.refuse(topic, reason)
         if (name := self._topics.take_again(topic)) is None:
@@ -103,7 +103,7 @@ class Pulling:
     # -- before a pull -----------------------------------------------------------------------------------------------
 
     def rewind(self, due: int) -> None:
-        """Look again at everything from `due` on."""
+        """Pull again all messages that are due at `due` or later."""
         self._in_flight.rewind(due)
         self._flood.fresh.rewind(due)
 
@@ -115,16 +115,16 @@ class Pulling:
             self._context.limits.rate(topics[limit.name], policies)  # permits of a former rate are dropped
 
     def look(self) -> None:
-        """Pull now, whatever is due: wakes may have been lost."""
+        """Pull at the next chance, because a wake may have been lost."""
         self._look_by = 0.0
 
     @property
     def fresh_in(self) -> int | None:
-        """The ms until fresh messages are to be pulled beside the backlog; None if there is no flood."""
+        """The ms until the next pull of fresh messages beside the backlog; None if there is no flood."""
         return self._flood.fresh_in(self._clock.monotonic()) if self._flood.on else None
 
     def pulls(self, now: Now, version: str, *, backlog: bool) -> list[Pull]:
-        """The pulls that are due now, under this version of the policies; without `backlog` only those of fresh messages."""
+        """The pulls that are due now under this version of the policies. Without `backlog` they take only fresh messages."""
         pulls = []
         self._set_off = self._clock.precise()
         if self._in_flight.waiting:
@@ -199,9 +199,9 @@ class Pulling:
     # -- after a pull ------------------------------------------------------------------------------------------------
 
     def see_clock(self, answers: Sequence[Pulled | Outdated | StoreError | None]) -> None:
-        """Take in what time it is, from the answers to pulls: by the earlier one of both clocks.
+        """Set the clock of pulls by their answers, which have the earlier time of both clocks.
 
-        The answers may have lain unread beside another packet, so time passes from when the pulls set off.
+        An answer may have been unread for a while. So its time counts from the start of the pulls.
         """
         for answer in answers:
             if isinstance(answer, Pulled):
@@ -217,17 +217,17 @@ class Pulling:
         return None if everything else in_flight.pulled_up_to
 
     def failed(self, pull: Pull) -> None:
-        """Nobody knows what it took."""
+        """Note that the result of a pull is unknown, and ask for fewer bytes."""
         self._most_bytes = max(LEAST_BYTES, self._most_bytes // 2)
         self.took_nothing(pull)
 
     def took_nothing(self, pull: Pull) -> None:
-        """It is to be made again."""
+        """Note that a pull took nothing, so that it is repeated."""
         (self._in_flight if pull.fresh is None else pull.fresh).pull_failed()
         self._read_all = False
 
     def take(self, pull: Pull, pulled: Pulled, settled: Set[bytes]) -> None:
-        """Take what came, but for what this tick has `settled`."""
+        """Accept pulled messages, except those that this tick has `settled`."""
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
@@ -244,13 +244,13 @@ class Pulling:
         self._next_due_at = None if pulled.next_due is None else self._unix_0 + pulled.next_due
 
     def _see(self, brought: Pulled | Released, permits: Sequence[tuple[RateLimit, Permits]]) -> None:
-        """Put back the permits by which nothing was appended, and note which streams refuse messages."""
+        """Return unused permits, and note which streams refuse messages."""
         observer, spans = self._context.observer, self._context.spans
         for limit, some in permits:
             taken = sum([count for _, count in some])
             limit.put_back(some, taken - brought.left.get(limit.name, taken), self._clock.monotonic())
         for topic, error in brought.refused.items():
-            if not error.startswith("WRONGTYPE"):  # those are buried
+            if not error.startswith("WRONGTYPE"):  # their messages are buried
                 self._topics.refuse(topic, error)
         if observer is not None and (brought.appended or brought.tickets):
             observer.pulled(brought)
@@ -258,16 +258,16 @@ class Pulling:
             spans.appended(brought.traces, self._clock.now())
 
     def take_released(self, release: Release, released: Released) -> None:
-        """Take what came out of parked sets."""
+        """Accept messages that a release took out of parked sets."""
         self._see(released, release.permits)
         self._in_flight.accept_released(released, min(self.now(), self._clock.now()))
 
     def room_made(self) -> None:
-        """Something has left the window: what is due finds room again."""
+        """Note that messages have left the window, so that due messages find room."""
         self.in_backlog = self.in_backlog or self._more_due
 
     def _look_for_missed(self, pull: Pull, pulled: Pulled) -> None:
-        """Once a second compare what is known with what Redis has, which may have lost or got back anything."""
+        """Compare the known queue with Redis once a second, because Redis may have lost or regained messages."""
         if pulled.parked is None:
             return
         monotonic = self._clock.monotonic()
@@ -279,7 +279,7 @@ class Pulling:
     def looks_at(self, *, at_once: bool) -> float:
         """When to look again, by the precise monotonic clock; 0 = at once.
 
-        While something waits for room nothing but fresh messages is pulled, and a report ends the wait.
+        While a message waits for room, only fresh messages are pulled. A report of a sender ends the wait.
         """
         in_flight, now = self._in_flight, self._clock.precise()
         waits = in_flight.waiting

@@ -16,7 +16,7 @@ from workers.sending.sender import STALL, Sender
 
 
 class Share:
-    """Room for messages of a weight of `most` together. `InFlight` changes what is counted here."""
+    """Room for messages with a total weight of `most`. Only `InFlight` changes its counts."""
 
     def __init__(self, sender: Sender, most: int, parked: ParkedSets, lanes: Lanes, report: Report) -> None:
         self.name = sender.route.name
@@ -24,18 +24,18 @@ class Share:
         self.sender = sender
         self.waiting: list[InFlightMessage] = []  # for room, in order
         self.sending = 0  # the weight of the messages that its sender has
-        self._report = report  # by which the sender knows its messages
+        self._report = report  # by this the sender finds the messages of the queue
         self._most = most
         self._parked = parked
         self._lanes = lanes
         self.waiting_since: int | None = None  # monotonic ms
-        self._needed = 1  # the weight for which there was no room when a message waited last
+        self._needed = 1  # the weight of the last message without room
 
     # -- room --------------------------------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
-        """The weight that may be sent besides."""
+        """The weight of further messages that may be sent."""
         return min(self.sender.room, self._most - self.active)
 
     @property
@@ -50,12 +50,12 @@ class Share:
 
     @property
     def room_for_limited(self) -> int:
-        """The weight that may wait for limits besides: so much that others find room in the window."""
+        """The weight of further messages that may wait for limits, so that others find room in the window."""
         return max(0, self._most // 2 - self.limited)
 
     @property
     def stuck(self) -> bool:
-        """Whether more would be in the others' way: there is no room, and that does not change quickly."""
+        """Whether further messages would block other routes: there is no room, and none is expected soon."""
         room, needed = self.room, self.waiting[0].weight if self.waiting else self._needed
         if room >= needed or (room > 0 and not self.active):
             return False
@@ -64,11 +64,11 @@ class Share:
 
     @property
     def full_of_lanes(self) -> bool:
-        """Whether the lanes have enough: what waits in them fills the window no less than what is being sent."""
+        """Whether the messages that wait in lanes fill the share."""
         return self._lanes.weight(self.name) >= self._most
 
     def _fitting(self, batch: Sequence[InFlightMessage]) -> int:
-        """How many of a batch find room. If nothing is being sent, one does, however heavy it is."""
+        """How many messages of a batch find room. If no message is being sent, one finds room, however heavy it is."""
         room, count = self.room, 0
         for message in batch:
             room -= message.weight
@@ -78,7 +78,7 @@ class Share:
         return count
 
     def may_come_back(self, most: int) -> int:
-        """How many parked messages may come back now, at most so many."""
+        """How many parked messages may come back now, `most` at most."""
         if self.waiting:
             return 0
         if self.broken:
@@ -96,23 +96,23 @@ class Share:
 
     @property
     def broken(self) -> bool:
-        """Whether the target is held for broken: its circuit is open."""
+        """Whether the circuit of the target is open."""
         return self.sender.circuit.open
 
     def takes_all(self) -> bool:
-        """Whether messages are sent as they come; else only probes are."""
+        """Whether all messages are sent, not only probes."""
         return not (self.broken or self.stuck)
 
     # -- moved by the life of messages -------------------------------------------------------------------------------
 
     def wait(self, batch: list[InFlightMessage]) -> None:
-        """These found no room after all: they wait before the others."""
+        """Put messages that found no room before the others that wait."""
         self.waiting = batch + self.waiting
         if batch and self.waiting_since is None:
             self.waiting_since = self.sender.now()
 
     def fit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """Return the messages of a batch that find room and may be sent now. The others wait; all wait if others wait already."""
+        """Return the messages of a batch that find room. The others wait; if earlier messages wait, all of them do."""
         if self.waiting:
             self.waiting += batch
             return []
