@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from delayq.client.async_client import AsyncClient
     from delayq.client.changing.messages import Cancelled, Rescheduled
     from delayq.client.client import Client
-    from delayq.client.consuming.receiving import Leased
+    from delayq.client.consuming.entries import Leased
     from delayq.client.scheduling.schedule import Scheduled
     from delayq.config import Settings
     from delayq.connecting import connect, connect_async
@@ -90,7 +90,7 @@ _PLACES = {
     "Filter": "delayq.store.commands.searching",
     "InvalidMessage": "delayq.base.errors",
     "LayoutMismatch": "delayq.base.errors",
-    "Leased": "delayq.client.consuming.receiving",
+    "Leased": "delayq.client.consuming.entries",
     "Message": "delayq.domain.message",
     "MissingExtra": "delayq.base.errors",
     "NotAllowed": "delayq.base.errors",

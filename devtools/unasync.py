@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = (
     ROOT / "delayq" / "client" / "async_calls.py",
     ROOT / "delayq" / "client" / "async_consumer.py",
-    ROOT / "delayq" / "client" / "consuming" / "async_leases.py",
+    ROOT / "delayq" / "client" / "consuming" / "async_renewal.py",
     *(ROOT / "delayq" / "http" / f"async_{name}.py" for name in ("api", "client")),
     *(
         ROOT / "delayq" / "store" / "connect" / f"async_{name}.py"

@@ -27,14 +27,11 @@ from delayq import DelayqError, InvalidMessage, StoreFull
 from delayq.answers.consuming import received_out
 from delayq.base.times import format_instant
 from delayq.client.consuming import receiving
-from delayq.client.consuming.receiving import (
-    LEASE,
-    LeaseChange,
-    Leased,
-    Settlement,
-    given_consumer,
-    settle,
-)
+from delayq.client.consuming.entries import Leased
+from delayq.client.consuming.groups import given_consumer
+from delayq.client.consuming.leases import ACK, LEASE, LeaseChange, Wanted, extension
+from delayq.client.consuming.settling import Settlement, settle
+from delayq.client.consuming.streams import streams_of_topic, topics_beside
 from delayq.domain.message import given_duration, given_wait
 
 OPERATIONS = Operations("consumers")
@@ -86,24 +83,19 @@ async def receive(service: Service, request: Request) -> Answer:
     is_new = False  # whether this call has received nothing before
 
     async def look(acks: Sequence[str] = ()) -> list[Leased]:
-        ack = [receiving.without_id(one) for one in acks]
         await _need(service, service.door.renewed(request.caller), topic)  # it may have waited
         nonlocal is_new
         page = await service.client.run(
-            lambda context: receiving.receive(context, consumer, given.max, life, given.call, ack, is_new=is_new)
+            lambda context: receiving.receive(context, consumer, given.max, life, given.call, acks, is_new=is_new)
         )
         is_new = True
         again = None if page.next is None else page.next - page.now
         service.receivers.received(place, page.now, again, is_full=len(page.messages) == given.max)
-        lost.extend(one for one in given.ack or () if receiving.without_id(one) in page.lost)
+        lost.extend(page.lost)
         return page.messages
 
     end = service.clock.monotonic() + wait
-    place = (
-        await service.client.run(lambda context: receiving.streams_of(context, consumer)),
-        given.group,
-        consumer.tags,
-    )
+    place = (await _streams(service, topic), given.group, consumer.tags)
     messages: list[Leased] = []
     call = given.call  # which may be a repeat: nobody has looked yet
     if not wait:
@@ -133,7 +125,7 @@ async def ack(service: Service, request: Request) -> Answer:
     consumer may have the message.
     """
     given = decode(_ack, await request.json_text(service.settings.request_limit))
-    changes = [(one.id, LeaseChange("ack", one.lease)) for one in given.messages]
+    changes = [(one.lease, one.id, ACK) for one in given.messages]
     return await _settle(service, request, given.group, changes)
 
 
@@ -146,7 +138,8 @@ async def extend(service: Service, request: Request) -> Answer:
     """
     given = decode(_extend, await request.json_text(service.settings.request_limit))
     life = LEASE if given.lease is None else given_duration("lease", given.lease) or 0
-    changes = [(one.id, receiving.extension(one.lease, life)) for one in given.messages]
+    change = extension(life)
+    changes = [(one.lease, one.id, change) for one in given.messages]
     return await _settle(service, request, given.group, changes)
 
 
@@ -162,7 +155,7 @@ async def hand_back(service: Service, request: Request) -> Answer:
     """
     given = decode(_hand_back, await request.json_text(service.settings.request_limit))
     changes = [
-        (one.id, LeaseChange("back", one.lease, given_duration("delayTime", one.delay_time), one.reason or ""))
+        (one.lease, one.id, LeaseChange("back", given_duration("delayTime", one.delay_time), one.reason or ""))
         for one in given.messages
     ]
     return await _settle(service, request, given.group, changes)
@@ -172,11 +165,16 @@ async def _need(service: Service, caller: Caller, topic: str) -> None:
     """Raise Problem unless the caller may receive all topics in the streams of a topic."""
     caller.need("receive", topic)
     if not caller.everything("receive"):
-        beside = await service.client.run(lambda context: receiving.topics_beside(context, topic))
+        beside = await service.client.run(lambda context: topics_beside(context, topic))
         caller.need_in_stream("receive", topic, beside)
 
 
-async def _settle(service: Service, request: Request, group: str, changes: Sequence[tuple[str, LeaseChange]]) -> Answer:
+async def _streams(service: Service, topic: str) -> tuple[str, ...]:
+    streams = await service.client.run(lambda context: streams_of_topic(context, topic))
+    return tuple(streams.by_place.values())
+
+
+async def _settle(service: Service, request: Request, group: str, changes: Sequence[Wanted]) -> Answer:
     request.query()
     topic = request.path_params["topic"]
     consumer = given_consumer(topic, group, "beginning", ())
@@ -184,23 +182,15 @@ async def _settle(service: Service, request: Request, group: str, changes: Seque
     await _need(service, request.caller, topic)
     if len(changes) > service.settings.batch_limit:
         raise InvalidMessage("messages", f"at most {service.settings.batch_limit} are accepted in one request")
-    found = [receiving.wrong_id(change.lease, id) for id, change in changes]
-    given = [
-        LeaseChange(change.kind, receiving.without_id(change.lease), change.ms, change.reason)
-        for (_, change), wrong in zip(changes, found, strict=True)
-        if wrong is None
-    ]
-    settled = iter(await service.client.run(lambda context: settle(context, consumer, given)))
-    done = [wrong or next(settled) for wrong in found]
+    settled = await service.client.run(lambda context: settle(context, consumer, changes))
     # A lease ends at once, or at another time than before. Or the next message of an ordering key may be received now.
-    if any(change.kind != "ack" for _, change in changes) or service.receivers.waits_for_key(group):
-        streams = await service.client.run(lambda context: receiving.streams_of(context, consumer))
-        service.receivers.changed(streams, group)
-    results = [_result(id, one) for (id, _), one in zip(changes, done, strict=True)]
+    if any(change.kind != "ack" for *_, change in changes) or service.receivers.waits_for_key(group):
+        service.receivers.changed(await _streams(service, topic), group)
+    results = [_result(id or "", one) for (_, id, _), one in zip(changes, settled, strict=True)]
     if results and all(one.status in (503, 507) for one in results):
         raise Problem("unavailable", "Nothing could be done. Repeat the same request, which is safe.", results=results)
     if results and all(one.status == 400 for one in results):
-        raise Problem("invalid", f"id: {found[0].reason if found[0] else ''}", field="id", results=results)
+        raise Problem("invalid", str(settled[0]), field="id", results=results)
     return Answer(200, encode(LeasesOut(results)))
 
 

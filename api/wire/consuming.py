@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from api.wire.problems import ProblemOut
 from api.wire.requests import Duration
 from delayq.answers.consuming import ReceivedMessageOut
-from delayq.client.consuming.receiving import MOST_REASON
+from delayq.client.consuming.leases import MOST_REASON
 
 Group = Annotated[
     str,

@@ -11,7 +11,7 @@ from api.wire.problems import ProblemOut
 from api.wire.requests import Duration
 from delayq.answers.times import Ms, Time, one_of
 from delayq.client.consuming.handing_back import MOST_REPORTED
-from delayq.client.consuming.receiving import MOST_REASON
+from delayq.client.consuming.leases import MOST_REASON
 from delayq.domain.message import STATES
 
 

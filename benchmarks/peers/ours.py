@@ -21,7 +21,7 @@ from benchmarks.results import percentile
 from delayq import AsyncClient, Client, Message
 
 if TYPE_CHECKING:
-    from delayq.client.consuming.receiving import Leased
+    from delayq.client.consuming.entries import Leased
 
 TOPIC: Final = "bench"
 GROUP: Final = "consumers"

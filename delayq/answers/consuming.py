@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from delayq.answers.times import Ms, Time
 from delayq.base.json_text import text_or_base64
 from delayq.base.times import format_instant
-from delayq.client.consuming.receiving import Leased, with_id
+from delayq.client.consuming.entries import Leased
+from delayq.client.consuming.leases import with_id
 
 
 class ReceivedMessageOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from delayq.base.clock import Clock
 from delayq.base.errors import InvalidMessage, StoreError
-from delayq.client.consuming.async_leases import AsyncLeases, is_lost, log_lost, log_unsettled, passes
+from delayq.client.consuming.async_renewal import AsyncLeases, is_lost, log_lost, log_unsettled, passes
 from delayq.client.consuming.event_loop import Handlers
 from delayq.client.known_routes import LOGGER
 from delayq.domain.message import given_duration
@@ -21,7 +21,7 @@ from delayq.store.connect.event_loop import pause
 
 if TYPE_CHECKING:
     from delayq.base.times import Duration, Instant
-    from delayq.client.consuming.receiving import Leased
+    from delayq.client.consuming.entries import Leased
 
 #: How long a consumer renews the lease of a message, and at most (ms).
 LONGEST_RENEWED: Final = 3_600_000

@@ -17,7 +17,7 @@ from delayq.base.times import Duration, Instant
 from delayq.client import handshake
 from delayq.client.audit import By, one_act
 from delayq.client.consumer import Consumer
-from delayq.client.consuming.leases import Leases, log_lost
+from delayq.client.consuming.renewal import Leases, log_lost
 from delayq.client.known_routes import KnownRoutes
 from delayq.client.plan import Context, Plan
 from delayq.client.scheduling.encoding import Encoded, encode_all
@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from delayq.client.changing.advance import Advanced
     from delayq.client.changing.messages import Cancelled, Rescheduled
     from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
+    from delayq.client.consuming.entries import Leased
     from delayq.client.consuming.groups import GroupDeleted
-    from delayq.client.consuming.receiving import LeaseChange, Leased, Settlement
+    from delayq.client.consuming.leases import LeaseChange
+    from delayq.client.consuming.settling import Settlement
     from delayq.client.findings import Facts, Finding
     from delayq.client.findings.overview import Overview
     from delayq.client.looking.audit import AuditPage
@@ -602,14 +604,15 @@ class Client:
         The messages of `ack` are acknowledged before, in the same packet for one topic; the group receives those with a lost
         lease again.
         """
-        from delayq.client.consuming.receiving import given_consumer, leases_to_ack, receive
+        from delayq.client.consuming.groups import given_consumer
+        from delayq.client.consuming.receiving import receive
 
         topics, clock = [topic] if isinstance(topic, str) else topic, self._setup.clock
         consumers = [given_consumer(one, group, start, tags) for one in topics]
         life, end = given_duration("lease", lease) or 0, clock.monotonic() + given_wait(wait)
         leases: list[str] = []
         if len(consumers) == 1:
-            leases = leases_to_ack(consumers[0], ack)
+            leases = consumers[0].leases_of(ack)
         else:
             self.ack(*ack)
         while True:
@@ -688,9 +691,9 @@ class Client:
 
         Returns 'acknowledged', 'lost', or 'notFound' without such a group, for each.
         """
-        from delayq.client.consuming.receiving import LeaseChange
+        from delayq.client.consuming.leases import ACK
 
-        return self._settle([(one, LeaseChange("ack", one.lease)) for one in messages])
+        return self._settle(messages, ACK)
 
     def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement | Any:
         """Let the lease of a message end so long from now. Returns 'extended', or 'lost' if this consumer does not hold it.
@@ -698,16 +701,15 @@ class Client:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        from delayq.client.consuming.receiving import only_settlement
+        from delayq.client.consuming.settling import only_settlement
 
         return only_settlement(self.extend_many([message], lease))
 
     def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
-        from delayq.client.consuming.receiving import extension
+        from delayq.client.consuming.leases import extension
 
-        life = given_duration("lease", lease) or 0
-        return self._settle([(one, extension(one.lease, life)) for one in messages])
+        return self._settle(messages, extension(given_duration("lease", lease) or 0))
 
     def hand_back(
         self, message: Leased | received.Received, *, reason: str = "", delay_time: Duration | None = None
@@ -719,15 +721,15 @@ class Client:
         handed back too often, or 'lost' if this consumer does not hold the lease.
         """
         from delayq.client.consuming.handing_back import hand_back, hand_back_of, settlement_of
-        from delayq.client.consuming.receiving import LeaseChange, only_settlement
+        from delayq.client.consuming.leases import LeaseChange
+        from delayq.client.consuming.settling import only_settlement
 
         delay = given_duration("delayTime", delay_time)
         if isinstance(message, received.Received):
             given, now = hand_back_of(message, reason, delay), self._setup.clock.now()
             (found,) = self._run(hand_back(self.context(), [given], now))
             return settlement_of(found)
-        change = LeaseChange("back", message.lease, delay, reason)
-        return only_settlement(self._settle([(message, change)]))
+        return only_settlement(self._settle([message], LeaseChange("back", delay, reason)))
 
     def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.
@@ -747,18 +749,20 @@ class Client:
 
         return self._run(delete_group(self.context(), topic, group, by))
 
-    def _settle(self, changes: Sequence[tuple[Leased, LeaseChange]]) -> list[Settlement | Any]:
-        from delayq.client.consuming.receiving import given_consumer, settle
+    def _settle(self, messages: Sequence[Leased], change: LeaseChange) -> list[Settlement | Any]:
+        from delayq.client.consuming.groups import given_consumer
+        from delayq.client.consuming.settling import settle
 
         context, results = self.context(), dict[int, Any]()
         groups: dict[tuple[str, str], list[int]] = {}
-        for at, (message, _) in enumerate(changes):
+        for at, message in enumerate(messages):
             groups.setdefault((message.topic, message.group), []).append(at)
         for (topic, group), places in groups.items():
             consumer = given_consumer(topic, group, "beginning", ())
-            found = self._run(settle(context, consumer, [changes[at][1] for at in places]))
+            wanted = [(messages[at].lease, messages[at].id, change) for at in places]
+            found = self._run(settle(context, consumer, wanted))
             results.update(zip(places, found, strict=True))
-        return [results[at] for at in range(len(changes))]
+        return [results[at] for at in range(len(messages))]
 
     def close(self) -> None:
         """Close the connections to Redis."""

@@ -15,8 +15,9 @@ from delayq.base.times import parse_instant
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Rescheduled
 from delayq.client.changing.policies import Paused
+from delayq.client.consuming.entries import Leased
 from delayq.client.consuming.handing_back import HandedBack
-from delayq.client.consuming.receiving import Leased, Settlement
+from delayq.client.consuming.settling import Settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Memory, Overview, Traffic
 from delayq.client.looking.audit import AuditEntry, AuditPage

@@ -22,17 +22,12 @@ from delayq.client.audit import By
 from delayq.client.changing.advance import Advanced
 from delayq.client.changing.messages import Cancelled, Rescheduled
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
-from delayq.client.consuming.async_leases import AsyncLeases, log_lost
-from delayq.client.consuming.groups import GroupDeleted
+from delayq.client.consuming.async_renewal import AsyncLeases, log_lost
+from delayq.client.consuming.entries import Leased
+from delayq.client.consuming.groups import GroupDeleted, given_consumer
 from delayq.client.consuming.handing_back import hand_back_of, settlement_of
-from delayq.client.consuming.receiving import (
-    MOST_REASON,
-    Leased,
-    Settlement,
-    given_consumer,
-    leases_to_ack,
-    only_settlement,
-)
+from delayq.client.consuming.leases import MOST_REASON
+from delayq.client.consuming.settling import Settlement, only_settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
 from delayq.client.looking.audit import AuditPage, WantedEntries
@@ -651,7 +646,7 @@ class AsyncClient:
             "lease": f"{given_duration('lease', lease) or 0}ms",
             "start": start if consumer.start == start else format_instant(int(consumer.start)),
             "tags": list(consumer.tags) or None,
-            "ack": leases_to_ack(consumer, ack) or None,
+            "ack": consumer.leases_of(ack) or None,
             "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
         messages, lost = await self._lease(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from api import receivers
 from delayq import Client
 from delayq.base.clock import SystemClock
-from delayq.client.consuming import receiving
+from delayq.client.consuming import receiving, settling
 from delayq.config import Settings
 from delayq.domain.api_keys import SCOPES, hash_of, make_key
 from delayq.store import commands
@@ -331,7 +331,7 @@ async def test_bytes_are_base_64(api: httpx2.AsyncClient, valkey: ServerUnderTes
 async def test_a_message_is_handed_back_and_becomes_a_dead_letter(
     api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 1)
+    monkeypatch.setattr(settling, "MOST_HAND_BACKS", 1)
     append(valkey, "a")
     for reason, result in (("stock API 503", "handedBack"), ("again", "dead")):
         (got,) = await receive(api, wait="30s")
@@ -345,7 +345,7 @@ async def test_a_message_is_handed_back_and_becomes_a_dead_letter(
 async def test_a_last_hand_back_while_redis_is_full_is_503_and_a_repeat_makes_the_dead_letter(
     api: httpx2.AsyncClient, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    monkeypatch.setattr(settling, "MOST_HAND_BACKS", 0)
     append(valkey, "a")
     back = leased(*await receive(api), reason="stock API 503")
     valkey.admin.config_set("maxmemory", 1)

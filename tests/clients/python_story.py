@@ -18,7 +18,7 @@ import msgspec
 
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreUnavailable, http
 from delayq.base.clock import SystemClock
-from delayq.client.consuming.receiving import Leased
+from delayq.client.consuming.entries import Leased
 from delayq.webhooks import SignatureError, verify_webhook
 
 Json = Mapping[str, Any]

@@ -29,7 +29,8 @@ from delayq import (
 )
 from delayq.answers.messages import state_out
 from delayq.client.audit import By, new_act
-from delayq.client.consuming.receiving import Leased, Settlement
+from delayq.client.consuming.entries import Leased
+from delayq.client.consuming.settling import Settlement
 from delayq.embedded.processes import LOCALHOST, free_port
 from tests.api.test_process import Api
 

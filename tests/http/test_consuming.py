@@ -9,7 +9,7 @@ import redis
 
 from delayq import Client, InvalidMessage, NotAllowed, OtherFilter, http
 from delayq.client import consumer as consuming
-from delayq.client.consuming.receiving import Leased
+from delayq.client.consuming.entries import Leased
 from delayq.testing import ManualClock
 from tests.http.conftest import Told, answer, problem
 from tests.http.test_client import name

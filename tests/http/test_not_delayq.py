@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delayq import ConfigError, Filter, Message, Policy, http
-from delayq.client.consuming.receiving import Leased
+from delayq.client.consuming.entries import Leased
 from delayq.received import Received
 from tests.http.conftest import Told
 

@@ -16,7 +16,9 @@ from delayq import Client, InvalidMessage, OtherFilter, StoreError
 from delayq.client import known_groups
 from delayq.client.audit import By
 from delayq.client.consuming import receiving
-from delayq.client.consuming.receiving import Leased, Settlement
+from delayq.client.consuming.entries import Leased
+from delayq.client.consuming.groups import given_consumer
+from delayq.client.consuming.settling import Settlement
 from delayq.client.looking.groups import ConsumerGroup
 from delayq.config import load_settings
 from delayq.domain.routes import Route, Routes
@@ -510,7 +512,7 @@ def test_a_group_is_made_again_though_one_of_its_leases_has_ended_or_a_call_is_r
 ) -> None:
     entry(valkey, "a")
     keys = ConsumerKeys(TOPIC, "mail")
-    consumer = receiving.given_consumer(TOPIC, "mail", "beginning", ())
+    consumer = given_consumer(TOPIC, "mail", "beginning", ())
     client.run(lambda context: receiving.receive(context, consumer, 10, 1_000, "again"))
     valkey.admin.zadd(keys.leases, {"call:again": 1}, xx=True)
     valkey.admin.xgroup_destroy(TOPIC, "mail")
@@ -644,7 +646,7 @@ def test_one_api_key_makes_a_bounded_number_of_groups_and_others_still_make_thei
     monkeypatch.setattr(commands, "record_group", partial(commands.record_group, most_of_key=2))
 
     def receive_by(key: str, group: str) -> None:
-        consumer = replace(receiving.given_consumer(TOPIC, group, "beginning", ()), key=key)
+        consumer = replace(given_consumer(TOPIC, group, "beginning", ()), key=key)
         client.run(lambda context: receiving.receive(context, consumer, 1, 30_000))
 
     for group in ("one", "two"):

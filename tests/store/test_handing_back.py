@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from delayq import Client, Conflict, InvalidMessage, Message, StoreUnavailable
-from delayq.client.consuming.receiving import HAND_BACK_DELAYS, Settlement
+from delayq.client.consuming.settling import HAND_BACK_DELAYS, Settlement
 from delayq.received import Received
 from delayq.store import commands
 from delayq.store.commands import Found

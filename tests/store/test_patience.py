@@ -27,7 +27,7 @@ from delayq import (
 from delayq.base.errors import StoreRefused
 from delayq.client import async_consumer
 from delayq.client import consumer as consuming
-from delayq.client.consuming.receiving import Leased
+from delayq.client.consuming.entries import Leased
 from delayq.domain.routes import Route, Routes
 from tests.store.test_receiving import TOPIC, append, pending, receive
 from tests.support.servers import ServerUnderTest

@@ -26,8 +26,10 @@ from delayq import (
 )
 from delayq.base.times import LATEST
 from delayq.client import consumer as consuming
-from delayq.client.consuming import receiving
-from delayq.client.consuming.receiving import Leased, Settlement
+from delayq.client.consuming import receiving, settling
+from delayq.client.consuming.entries import Leased
+from delayq.client.consuming.groups import given_consumer
+from delayq.client.consuming.settling import Settlement
 from delayq.client.known_policies import READ_EVERY
 from delayq.client.plan import Context, Plan
 from delayq.config import load_settings
@@ -247,7 +249,7 @@ def test_a_message_that_is_handed_back_is_waited_for(client: Client, valkey: Ser
 def test_after_too_many_hand_backs_it_is_a_dead_letter_of_its_group_with_all_reasons(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 1)
+    monkeypatch.setattr(settling, "MOST_HAND_BACKS", 1)
     append(valkey, "a.00ff")
     for reason, result in (("first\n\x1bline", "handedBack"), ("second\ud800", "dead")):
         (got,) = receive(client, wait="60s")
@@ -317,7 +319,9 @@ def test_a_policy_without_hand_backs_makes_the_first_one_a_dead_letter(client: C
 def test_what_cannot_be_stored_as_a_dead_letter_stays_with_its_group(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS" if ends == "by hand-backs" else "MOST_ENDED_LEASES", 0)
+    monkeypatch.setattr(
+        *(settling, "MOST_HAND_BACKS") if ends == "by hand-backs" else (receiving, "MOST_ENDED_LEASES"), 0
+    )
     client.schedule(Message(topic=TOPIC, id="a:mail", body="the id of the dead letter is taken", delay_time="1h"))
     append(valkey, "a")
     if ends == "by hand-backs":
@@ -363,7 +367,7 @@ def test_a_message_that_is_longer_than_the_limit_becomes_a_dead_letter(
 def test_a_dead_letter_of_another_message_with_this_id_is_not_taken_for_this_one(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    monkeypatch.setattr(settling, "MOST_HAND_BACKS", 0)
     append(valkey, "a:mail")
     append(valkey, "a", body="another body")
     whole, own = receive(client)
@@ -390,7 +394,7 @@ def test_a_dead_letter_of_another_message_with_this_id_is_not_taken_for_this_one
 def test_a_dead_letter_that_was_redriven_before_its_message_was_acknowledged_waits_and_is_not_made_again(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    monkeypatch.setattr(settling, "MOST_HAND_BACKS", 0)
     append(valkey, "a")
     (got,) = receive(client)
     run_many = client.store.run_many
@@ -413,7 +417,7 @@ def test_a_dead_letter_that_was_redriven_before_its_message_was_acknowledged_wai
 def test_a_last_hand_back_while_redis_is_full_keeps_the_lease_and_the_reason(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    monkeypatch.setattr(settling, "MOST_HAND_BACKS", 0)
     append(valkey, "a")
     (got,) = receive(client)
     valkey.admin.config_set("maxmemory", 1)
@@ -441,7 +445,7 @@ def test_a_last_hand_back_while_redis_is_full_keeps_the_lease_and_the_reason(
 def test_when_a_part_of_the_last_hand_back_fails_the_answer_is_its_error_and_a_repeat_completes_it(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    monkeypatch.setattr(receiving, "MOST_HAND_BACKS", 0)
+    monkeypatch.setattr(settling, "MOST_HAND_BACKS", 0)
     append(valkey, "a")
     (got,) = receive(client)
     run_many, seen = client.store.run_many, Counter[str]()
@@ -517,7 +521,7 @@ def test_streams_of_each_queue_are_received_equally_often(valkey: ServerUnderTes
         for number in range(16):
             for n in range(50):
                 append(valkey, f"m{n}", f"delayq:{{{number}}}:stream:{TOPIC}")
-        consumer = receiving.given_consumer(TOPIC, "mail", "beginning", ())
+        consumer = given_consumer(TOPIC, "mail", "beginning", ())
         calls = [f"{names.getrandbits(128):032x}" for _ in range(320)]
         pages = [
             client.run(partial(receiving.receive, consumer=consumer, most=1, lease=30_000, call=one)) for one in calls
@@ -541,7 +545,7 @@ def own_stream(number: int) -> str:
 
 
 def take(client: Client, most: int, call: str | None = None, ack: Sequence[str] = ()) -> list[Leased]:
-    consumer = receiving.given_consumer(TOPIC, "mail", "beginning", ())
+    consumer = given_consumer(TOPIC, "mail", "beginning", ())
     return client.run(
         partial(receiving.receive, consumer=consumer, most=most, lease=60_000, call=call, ack=ack)
     ).messages
@@ -953,7 +957,7 @@ def test_a_call_that_acknowledges_a_lost_lease_reports_it(
     (lost,) = receive(client)
     client.extend(lost, 0)
     (got,) = receive(other)
-    consumer = receiving.given_consumer(TOPIC, "mail", "beginning", ())
+    consumer = given_consumer(TOPIC, "mail", "beginning", ())
     elsewhere = "99" + lost.lease
     page = client.run(
         lambda context: receiving.receive(context, consumer, 1, 30_000, ack=[lost.lease, elsewhere, got.lease])

@@ -14,7 +14,7 @@ import pytest
 
 from delayq import AsyncClient, Client, InvalidMessage, StoreError, StoreUnavailable
 from delayq.client.consuming import event_loop
-from delayq.client.consuming.receiving import Leased
+from delayq.client.consuming.entries import Leased
 from delayq.testing import ManualClock
 from tests.store.test_receiving import TOPIC, append, pending, receive
 from tests.support.servers import ServerUnderTest

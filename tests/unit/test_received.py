@@ -11,8 +11,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from delayq import InvalidMessage
+from delayq.client.consuming.entries import Leased
 from delayq.client.consuming.handing_back import hand_back_of
-from delayq.client.consuming.receiving import Leased
 from delayq.domain.codec import json_of
 from delayq.http.calls import hand_back_json, message_json
 from delayq.received import Received, read_kafka, read_rabbitmq, read_rocketmq, read_stream

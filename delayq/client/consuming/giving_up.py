@@ -1,22 +1,21 @@
-"""A plan that makes dead letters of messages that consumers gave up."""
+"""Plans that make dead letters of messages that consumers gave up."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from delayq.base.errors import InvalidMessage
+from delayq.base.errors import Conflict, InvalidMessage, StoreError
+from delayq.client.consuming.entries import Leased
 from delayq.client.known_policies import reserved_keys
 from delayq.client.plan import Context, Plan, by_id
 from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode, property_bytes
 from delayq.domain.message import GROUP_PROPERTY, Message
 from delayq.store import commands
-from delayq.store.keys import QueueKeys, dead_id
-
-if TYPE_CHECKING:
-    from delayq.client.consuming.receiving import Leased
+from delayq.store.commands import Act, Lease
+from delayq.store.keys import ConsumerKeys, QueueKeys, dead_id
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -32,7 +31,16 @@ class Letter(msgspec.Struct, frozen=True):
     mark: str
 
 
-def letter_of(received: Leased, reason: str, reserved: tuple[str, ...] = ()) -> Letter:
+class GivenUp(msgspec.Struct, frozen=True):
+    """A leased message of a stream that its group gives up, and the reasons, a line each."""
+
+    stream: str
+    lease: Lease
+    message: Leased
+    reasons: str
+
+
+def _letter_of(received: Leased, reason: str, reserved: tuple[str, ...] = ()) -> Letter:
     """A message that a group gave up, with the reasons, a line each. `reserved` are keys by which delayq counts it."""
     is_redriven = received.properties.get(GROUP_PROPERTY) == received.group
     message = Message(
@@ -80,6 +88,26 @@ def give_up(context: Context, letters: Sequence[Letter]) -> Plan[list[Any]]:
 
     results |= yield from by_id(context, list(contents), ask, lambda result: result == "moved")
     return [results[letter.message.id or ""] for letter in letters]
+
+
+def bury(context: Context, given: Sequence[GivenUp], reserved: tuple[str, ...]) -> Plan[list[Any]]:
+    """Make leased messages dead letters, then acknowledge them. The result of each is 'dead', or its error.
+
+    The error is a Conflict if another message has the id of the dead letter. `reserved` are keys by which delayq counts it.
+    """
+    letters = [_letter_of(one.message, one.reasons, reserved) for one in given]
+    results = yield from give_up(context, letters)
+    done = [at for at, result in enumerate(results) if result in ("dead", "waiting")]
+    acknowledged = yield [
+        commands.settle_received(
+            ConsumerKeys(one.stream, one.message.group), one.message.group, [Act("ack", one.lease)]
+        )
+        for one in (given[at] for at in done)
+    ]
+    for at, answer in zip(done, acknowledged, strict=True):
+        results[at] = answer if isinstance(answer, StoreError) else "dead"
+    taken = [Conflict(letter.message.id or "") for letter in letters]
+    return [taken[at] if result == "taken" else result for at, result in enumerate(results)]
 
 
 def text_or_bytes(body: bytes) -> str | bytes:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from delayq.base.errors import DelayqError, InvalidMessage, OtherFilter, StoreError, StoreUnavailable
+from delayq.base.times import Instant
 from delayq.client.audit import By, entry_of
+from delayq.client.consuming.entries import Leased
+from delayq.client.consuming.streams import TopicStreams, streams_of_topic
 from delayq.client.looking.groups import known_groups
 from delayq.client.plan import Context, Plan
-from delayq.domain.message import check_topic
+from delayq.domain.message import check_topic, given_instant
+from delayq.domain.patterns import is_pattern
 from delayq.store import commands
 from delayq.store.commands import (
     MOST_GROUPS,
     MOST_GROUPS_OF_KEY,
     Command,
     FilterOfGroup,
-    GroupRecord,
     ReceivedEntries,
     UnknownGroup,
 )
 from delayq.store.connect.exchange import all_good, as_unknown
-from delayq.store.keys import ConsumerKeys, new_id, queue_keys
+from delayq.store.keys import ConsumerKeys, new_id
 
+#: The most tags of a filter, and the most bytes of all of them: each group keeps its filter in Redis.
+MOST_TAGS: Final = 100
+MOST_TAGS_BYTES: Final = 4_096
+_START: Final[Mapping[str, str]] = {"beginning": "0", "end": "$"}
 _GROUP: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 #: A call makes a group so often if it is deleted meanwhile, and deletes it so often if consumers make it again.
 MOST_TRIES: Final = 5
@@ -35,17 +42,56 @@ _FULL: Final = {
 }
 
 
-class NewGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer group that is made if it does not exist.
+class Consumer(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer group of a topic. `start` is where a new group begins: 'beginning', 'end' or Unix ms.
 
-    `first` is the entry id after which it begins, or '$' for the end. `tags` are its filter. `key` is the API key that makes it.
+    `tags` are the filter of the group: only messages with one of these tags are received. Without tags all are.
+    `reserved` are keys by which delayq counts the dead letters that this consumer makes.
     """
 
     topic: str
     group: str
-    first: str
+    start: str | int = "beginning"
     tags: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
     key: str = ""
+
+    def check(self) -> None:
+        """Raise InvalidMessage for a topic, group, start or tag that is not allowed."""
+        if is_pattern(self.topic):
+            raise InvalidMessage("topic", "must be one topic, because a call receives no pattern of topics: name it")
+        check_topic(self.topic)
+        check_group(self.group)
+        if isinstance(self.start, str) and self.start not in _START:
+            raise InvalidMessage("start", "is 'beginning', 'end' or a time")
+        if any(not tag or "\0" in tag for tag in self.tags):
+            raise InvalidMessage("tags", "no tag may be empty")
+        if len(self.tags) > MOST_TAGS or sum(len(tag.encode(errors="replace")) for tag in self.tags) > MOST_TAGS_BYTES:
+            raise InvalidMessage("tags", f"a filter has at most {MOST_TAGS} tags, of {MOST_TAGS_BYTES} bytes together")
+
+    def leases_of(self, messages: Sequence[Leased]) -> list[str]:
+        """The leases of messages that a call acknowledges before. Raises InvalidMessage for those of another group."""
+        if any(one.topic != self.topic or one.group != self.group for one in messages):
+            raise InvalidMessage("ack", "has a message of another topic or group; acknowledge it by its own call")
+        return [one.lease for one in messages]
+
+    @property
+    def first(self) -> str:
+        """The entry id after which a new group begins, or '$' for the end."""
+        return _START[self.start] if isinstance(self.start, str) else f"{self.start - 1}-{2**64 - 1}"
+
+
+def given_consumer(topic: str, group: str, start: str | Instant, tags: str | Sequence[str]) -> Consumer:
+    """A consumer as a caller gives it: `start` may be a time, and `tags` may be 'paid || void', as in RocketMQ."""
+    if isinstance(start, str) and start in _START:
+        first: str | int = start
+    else:
+        first = given_instant("start", start) or 0
+    if isinstance(tags, str):
+        tags = () if tags in ("", "*") else [one.strip() for one in tags.split("||")]
+    consumer = Consumer(topic=topic, group=group, start=first, tags=tuple(tags))
+    consumer.check()
+    return consumer
 
 
 class GroupDeleted(msgspec.Struct, frozen=True):
@@ -62,107 +108,70 @@ def check_group(group: str) -> None:
         raise InvalidMessage("group", "has 1 to 64 characters of A-Z a-z 0-9 . _ -")
 
 
-def record_of(topic: str, group: str, streams: Sequence[tuple[str, str]]) -> GroupRecord:
-    """The record of a group of the streams of a topic, each with its place."""
-    numbers = [int(place) for place, _ in streams if place]
-    queues = (min(numbers), max(numbers)) if numbers else None
-    return GroupRecord(topic=topic, group=group, stream=own_name(streams), queues=queues)
-
-
-def field_of(topic: str, group: str, streams: Sequence[tuple[str, str]]) -> str:
-    """The field of this record."""
-    return f"{topic} {group} {own_name(streams)}"
-
-
-def own_name(streams: Sequence[tuple[str, str]]) -> str:
-    """The name of the streams, without the part that names a queue."""
-    place, stream = streams[0]
-    return stream.removeprefix(queue_keys(int(place)).stream("")) if place else stream
-
-
-def no_stream(topic: str, stream: str, error: StoreError) -> InvalidMessage | None:
-    """The refusal of a topic whose stream is a key of another type; None for another error."""
-    if not str(error).startswith("WRONGTYPE"):
-        return None
+def failure_of(consumer: Consumer, stream: str, answer: Any) -> DelayqError | None:
+    """The error of a stream; None if it has answered. Raises OtherFilter if the group has another filter there."""
+    if isinstance(answer, FilterOfGroup):
+        raise OtherFilter(consumer.group, answer.tags)
+    if not isinstance(answer, StoreError) or not str(answer).startswith("WRONGTYPE"):
+        return answer if isinstance(answer, StoreError) else None
     what = f"its messages are in {stream!r}, and this key in Redis is no stream; rename or delete the key"
-    return InvalidMessage("topic", f"{topic!r} cannot be received: {what}")
+    return InvalidMessage("topic", f"{consumer.topic!r} cannot be received: {what}")
 
 
-class Grouped(Protocol):
-    """A consumer of a group, which may have to make it."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def new_group(self) -> NewGroup: ...
-
-
-def known_queues(context: Context, consumer: Grouped, streams: Sequence[tuple[str, str]]) -> Plan[tuple[int, ...]]:
-    """The first and the last queue of a group, none for a single stream. Makes the group if it has no record.
+def streams_of_group(context: Context, consumer: Consumer) -> Plan[TopicStreams]:
+    """The streams of its topic, also in queues of former layouts. Makes the group if it has no record.
 
     A group that is in all streams may have no record, or a record that is not complete. So a client looks once a minute.
     """
-    field = field_of(consumer.topic, consumer.group, streams)
+    streams = yield from streams_of_topic(context, consumer.topic)
+    field = streams.record(consumer.group).field
     if (queues := context.groups.queues(field)) is None:
         queues, making = all_good((yield [commands.group_queues(field), commands.group_making(field)]))
         if queues is None or making.startswith("new"):
-            queues = yield from make_group(context, consumer.new_group, streams)
+            queues = yield from make_group(consumer, streams)
         context.groups.keep(field, queues)
-    return queues
+    return streams.and_older(*queues) if queues else streams
 
 
-def make_group(context: Context, new: NewGroup, streams: Sequence[tuple[str, str]]) -> Plan[tuple[int, ...]]:
+def make_group(consumer: Consumer, streams: TopicStreams) -> Plan[tuple[int, ...]]:
     """Make a group in all streams that do not have it. Returns the first and the last queue of its record.
 
     The ends of streams are read first, so that a slow call makes no group behind entries that the group has to receive. The
     record is written before and after the group is made, so a delete in between is noticed.
     Raises InvalidMessage, OtherFilter and StoreError.
     """
-    record = record_of(new.topic, new.group, streams)
+    group, tags, record = consumer.group, consumer.tags, streams.record(consumer.group)
+    names = [*streams.by_place.values()]
 
     def ask(stream: str, start: str = "") -> Command[Any]:
-        keys = ConsumerKeys(stream, new.group)
-        return commands.receive(keys, new.group, new_id(), 0, 1_000, start=start, tags=new.tags)
+        return commands.receive(ConsumerKeys(stream, group), group, new_id(), 0, 1_000, start=start, tags=tags)
 
-    def write(*, after: bool = False, known: bool = False) -> Plan[str]:
-        mark = commands.record_group(record, new_id(), after=after, known=known, tags=new.tags, key=new.key)
-        (answer,) = all_good((yield [mark]))
-        if isinstance(answer, FilterOfGroup):
-            raise OtherFilter(new.group, answer.tags)
-        return str(answer)
+    def errors(asked: Iterable[str], answers: Iterable[Any]) -> list[DelayqError]:
+        found = [failure_of(consumer, stream, answer) for stream, answer in zip(asked, answers, strict=True)]
+        return [error for error in found if error is not None]
 
-    def errors(asked: Sequence[str], answers: Sequence[Any]) -> list[DelayqError]:
-        found = list[DelayqError]()
-        for stream, answer in zip(asked, answers, strict=True):
-            if isinstance(answer, FilterOfGroup):
-                raise OtherFilter(new.group, answer.tags)
-            if isinstance(answer, StoreError):
-                found.append(no_stream(new.topic, stream, answer) or answer)
-        return found
-
-    names = [stream for _, stream in streams]
     for _ in range(MOST_TRIES):
         looked = yield [ask(stream) for stream in names]
         failed = errors(names, looked)
         if len(failed) == len(names):
             raise failed[0]
-        state = yield from write(known=any(isinstance(answer, ReceivedEntries) for answer in looked))
+        known = any(isinstance(answer, ReceivedEntries) for answer in looked)
+        (state,) = all_good((yield [commands.record_group(record, new_id(), known=known, tags=tags, key=consumer.key)]))
+        errors([""], [state])
         if state in _FULL:
             raise InvalidMessage("group", _FULL[state])
+        first = "0" if state == "made" else consumer.first
         ends = {stream: one.end for stream, one in zip(names, looked, strict=True) if isinstance(one, UnknownGroup)}
-        starts = {one: "0" if state == "made" else end if new.first == "$" else new.first for one, end in ends.items()}
-        failed += errors(list(starts), (yield [ask(stream, start) for stream, start in starts.items()]))
+        made = yield [ask(stream, end if first == "$" else first) for stream, end in ends.items()]
+        failed += errors(ends, made)
         if failed and state == "new":
             raise failed[0]
-        if (yield from write(after=True)) == "made":
-            (queues,) = all_good((yield [commands.group_queues(record.field)]))
-            if queues is not None:
-                return tuple(queues)
-    raise StoreUnavailable(
-        f"the group {new.group} is deleted again and again, while this call makes it; repeat the call"
-    )
+        mark = commands.record_group(record, new_id(), after=True, tags=tags, key=consumer.key)
+        state, queues = all_good((yield [mark, commands.group_queues(record.field)]))
+        errors([""], [state])
+        if state == "made" and queues is not None:
+            return tuple(queues)
+    raise StoreUnavailable(f"the group {group} is deleted again and again, while this call makes it; repeat the call")
 
 
 def delete_group(context: Context, topic: str, group: str, by: By | None = None) -> Plan[GroupDeleted]:

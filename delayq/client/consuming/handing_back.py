@@ -16,7 +16,8 @@ import msgspec
 
 from delayq.base.errors import Conflict, DelayqError, InvalidMessage, StoreError
 from delayq.client.consuming.giving_up import Letter, give_up, text_or_bytes
-from delayq.client.consuming.receiving import Settlement, hand_back_rules, reason_line
+from delayq.client.consuming.leases import reason_line
+from delayq.client.consuming.settling import Settlement, hand_back_rules
 from delayq.client.handshake import learn_policies, learn_routes
 from delayq.client.looking.messages import look_by_complete_id, mark_held
 from delayq.client.plan import Context, Plan

@@ -14,7 +14,7 @@ from delayq.client.known_routes import LOGGER
 
 if TYPE_CHECKING:
     from delayq.base.times import Duration
-    from delayq.client.consuming.receiving import Leased
+    from delayq.client.consuming.entries import Leased
 
 #: The shortest lease that delayq gives (ms).
 SHORTEST: Final = 1_000
