@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 from api.asgi import Answer, encode
 from api.wire import problems
 from api.wire.problems import Problem
-from api.wire.responses import ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError
+from delayq.answers.results import ResultOut, ResultsOut
 from delayq.domain.message import check_id
 
 T = TypeVar("T")

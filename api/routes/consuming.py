@@ -15,16 +15,13 @@ from api.wire import problems
 from api.wire.consuming import (
     ExtendIn,
     HandBackIn,
-    LeaseOut,
     LeasesIn,
-    LeasesOut,
-    ReceivedOut,
     ReceiveIn,
 )
 from api.wire.problems import Problem
 from api.wire.requests import decode
 from delayq import DelayqError, InvalidMessage, StoreFull
-from delayq.answers.consuming import received_out
+from delayq.answers.consuming import LeaseOut, LeasesOut, ReceivedOut, received_out
 from delayq.base.times import format_instant
 from delayq.client.consuming import receiving
 from delayq.client.consuming.entries import Leased

@@ -16,16 +16,16 @@ from api.routes.redacting import redacted
 from api.service import Operations, Service
 from api.wire.problems import Problem
 from api.wire.requests import LIMIT, MOST, IdsIn, RedriveIn, call_of, decode, instant_of, limit_of
-from api.wire.responses import EndedOut
 from delayq import InvalidMessage, StoreError
 from delayq.answers.messages import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
+from delayq.answers.results import EndedOut
 from delayq.client.audit import By
 from delayq.client.looking.dead_letters import DeadLetterPage, Wanted
 from delayq.client.looking.dead_letters import dead_letters as dead_letters_of
 from delayq.client.looking.search import MOST_SECONDS
 from delayq.domain.message import check_id
 from delayq.domain.patterns import check_pattern
-from delayq.store.commands import DeadLetter
+from delayq.store.commands import Found
 
 OPERATIONS = Operations("deadLetters")
 
@@ -92,7 +92,7 @@ async def dead_letters(service: Service, request: Request) -> Answer:
         caller.need_if_named("read", check_pattern(given["topic"], "topic"))
     if token is not None and not everything:
         token = service.door.unseal(token)
-    letters: list[DeadLetter] = []
+    letters: list[Found] = []
     size = steps = 0
     began = service.clock.precise()
     while True:

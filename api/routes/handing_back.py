@@ -12,10 +12,11 @@ from api.asgi import Answer, Request, encode
 from api.routes.schedule import admit, with_refusals
 from api.service import Operations, Service
 from api.wire import problems
-from api.wire.handing_back import DeliveredIn, DeliveredManyIn, HandedBackManyOut, HandedBackOut
+from api.wire.handing_back import DeliveredIn, DeliveredManyIn
 from api.wire.problems import Problem
 from api.wire.requests import body_of, decode, decode_each
 from delayq import DelayqError, Message
+from delayq.answers.consuming import HandedBackManyOut, HandedBackOut
 from delayq.base.times import format_instant
 from delayq.client.consuming import handing_back
 from delayq.client.consuming.handing_back import HandBack, HandedBack, is_json

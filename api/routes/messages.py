@@ -26,9 +26,9 @@ from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
 from api.wire.requests import CancelIn, DeliverIn, DeliverManyIn, PatchIn, call_of, decode, due_of
-from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
 from delayq.answers.messages import ScheduledOut, StateOut, scheduled_out, state_out
+from delayq.answers.results import EndedOut, ResultOut, ResultsOut
 from delayq.client.changing.messages import REFUSALS, Rescheduled
 from delayq.domain.message import check_id, check_key
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from api.service import Operation
-from api.wire.problems import KINDS, ProblemOut
+from api.wire.problems import KINDS
+from delayq.answers.problems import ProblemOut
 
 TITLE: Final = "delayq"
 VERSION: Final = version("delayq")

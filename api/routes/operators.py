@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.problems import Problem
-from api.wire.responses import HealthOut, MeOut
+from delayq.answers.results import HealthOut, MeOut
 from delayq.answers.service import (
     FindingOut,
     NodesOut,

@@ -15,9 +15,9 @@ from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import RETRY_AFTER, Problem
 from api.wire.requests import BatchIn, MessageIn, decode, decode_each, message_of
-from api.wire.responses import BatchOut, ItemOut
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError, TooManyPending
 from delayq.answers.messages import ScheduledOut, scheduled_out
+from delayq.answers.results import BatchOut, ItemOut
 from delayq.base.times import format_instant
 
 OPERATIONS = Operations("messages")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
-from api.wire.problems import ProblemOut
 from api.wire.requests import Duration
-from delayq.answers.consuming import ReceivedMessageOut
 from delayq.client.consuming.leases import MOST_REASON
 
 Group = Annotated[
@@ -111,32 +109,3 @@ class HandBackIn(msgspec.Struct, forbid_unknown_fields=True):
 
     group: Group
     messages: list[HandedBackIn]
-
-
-class ReceivedOut(msgspec.Struct, omit_defaults=True):
-    """The received messages; none if nothing arrived in time."""
-
-    messages: list[ReceivedMessageOut]
-    lost: (
-        Annotated[list[str], Meta(description="Leases of `ack` that are lost: the group may receive these again.")]
-        | UnsetType
-    ) = UNSET
-
-
-class LeaseOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The result of one message: 200 acknowledged, extended, released, handedBack or dead.
-
-    409 lost: another consumer may have it. 404 notFound: the topic has no such group.
-    """
-
-    id: str
-    status: int
-    result: str | UnsetType = UNSET
-    until: Annotated[str, Meta(description="When the lease or the pause ends.")] | UnsetType = UNSET
-    problem: ProblemOut | UnsetType = UNSET
-
-
-class LeasesOut(msgspec.Struct):
-    """A result for each message, in order."""
-
-    results: list[LeaseOut]

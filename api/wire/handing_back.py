@@ -7,12 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from api.wire.problems import ProblemOut
 from api.wire.requests import Duration
-from delayq.answers.times import Ms, Time, one_of
 from delayq.client.consuming.handing_back import MOST_REPORTED
 from delayq.client.consuming.leases import MOST_REASON
-from delayq.domain.message import STATES
 
 
 class DeliveredIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -54,24 +51,3 @@ class DeliveredManyIn(msgspec.Struct, forbid_unknown_fields=True):
     """Messages to hand back; each of them is accepted or refused separately."""
 
     messages: list[DeliveredIn]
-
-
-class HandedBackOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The result of one message: 201 handed back, 200 handed back before or dead, or a problem.
-
-    `id` is that of the message that is delivered next.
-    """
-
-    status: int
-    id: str | UnsetType = UNSET
-    state: Annotated[str, Meta(extra_json_schema=one_of(*STATES))] | UnsetType = UNSET
-    hand_backs: Annotated[int, Meta(description="With this one.")] | UnsetType = UNSET
-    due_time: Time | UnsetType | None = UNSET
-    due_ms: Ms | UnsetType | None = UNSET
-    problem: ProblemOut | UnsetType = UNSET
-
-
-class HandedBackManyOut(msgspec.Struct):
-    """A result for each message, in order."""
-
-    results: list[HandedBackOut]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from delayq import (
     ConfigError,
@@ -26,6 +25,7 @@ from delayq import (
     TooManyPending,
     TooManyPolicies,
 )
+from delayq.answers.problems import PREFIX, ProblemOut
 from delayq.answers.service import FindingOut
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -74,25 +74,6 @@ _REPEAT: Final = "the outcome is unknown. Repeat the same request, which is safe
 _REPEAT_ID: Final = "the outcome is unknown. Repeat with the same id, {id}; the message is scheduled once"
 
 
-#: The results of a request with many parts, if every part failed.
-_RESULTS: Final = {"items": {"$ref": "#/components/schemas/ResultOut"}}
-
-
-class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A problem: `type` is the kind for programs, `detail` explains it to people, `field` is its place."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    field: str | UnsetType = UNSET
-    id: str | UnsetType = UNSET
-    state: str | UnsetType = UNSET
-    missing: list[str] | UnsetType = UNSET
-    results: Annotated[list[Any], Meta(extra_json_schema=_RESULTS)] | UnsetType = UNSET
-    findings: list[FindingOut] | UnsetType = UNSET
-
-
 class Problem(Exception):
     """Raised by a handler: the answer is this problem. See `KINDS` and `ProblemOut`. `retry_after` is in seconds."""
 
@@ -118,9 +99,7 @@ class Problem(Exception):
         if status in (429, 503, 507):
             headers += ((b"retry-after", b"%d" % retry_after),)
         self.headers = headers
-        self.out = ProblemOut(
-            f"urn:delayq:problem:{kind}", title, status, detail, field, id, state, missing, results, findings
-        )
+        self.out = ProblemOut(f"{PREFIX}{kind}", title, status, detail, field, id, state, missing, results, findings)
 
 
 def problem_of(error: Exception) -> Problem:

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from delayq.answers.times import Ms, Time, instant, one_of
-from delayq.base.times import format_instant
+from delayq.answers.times import Ms, Time, instant, ms, one_of
+from delayq.base.times import format_instant, parse_instant
 from delayq.client.consuming.groups import GroupDeleted
 from delayq.client.looking.groups import ConsumerGroup, OldestMessage
 
@@ -24,6 +24,10 @@ class OldestOut(msgspec.Struct, rename="camel"):
         Meta(description="When it was added to the stream.", extra_json_schema={"format": "date-time"}),
     ]
     state: Annotated[str, Meta(extra_json_schema=one_of("waiting", "leased", "handedBack"))]
+
+    def domain(self) -> OldestMessage:
+        delivered = parse_instant(self.delivered_time)
+        return OldestMessage(id=self.id, due=self.due_ms, delivered=delivered, state=self.state)
 
 
 class GroupOut(msgspec.Struct, rename="camel"):
@@ -53,6 +57,20 @@ class GroupOut(msgspec.Struct, rename="camel"):
         ),
     ]
 
+    def domain(self) -> ConsumerGroup:
+        return ConsumerGroup(
+            topic=self.topic,
+            group=self.group,
+            since=parse_instant(self.since),
+            filter=tuple(self.filter),
+            waiting=self.waiting,
+            leased=self.leased,
+            handed_back=self.handed_back,
+            oldest=None if self.oldest is None else self.oldest.domain(),
+            last_receive=ms(self.last_receive_time),
+            ready=ms(self.ready_time),
+        )
+
 
 class GroupsOut(msgspec.Struct, rename="camel"):
     """A page of consumer groups by topic and name. `nextPageToken` is null on the last page."""
@@ -60,6 +78,9 @@ class GroupsOut(msgspec.Struct, rename="camel"):
     groups: list[GroupOut]
     next_page_token: str | None
     total: Annotated[int, Meta(description="The number of matching groups on all pages.")]
+
+    def domain(self) -> tuple[list[ConsumerGroup], str | None]:
+        return [one.domain() for one in self.groups], self.next_page_token
 
 
 class GroupDeletedOut(msgspec.Struct):

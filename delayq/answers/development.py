@@ -19,6 +19,9 @@ class AdvancedOut(msgspec.Struct, rename="camel"):
     now_ms: Ms
     ahead: Annotated[int, Meta(description="ms between this time and the machine's clock, after all moves.")]
 
+    def domain(self) -> Advanced:
+        return Advanced(self.now_ms, self.ahead)
+
 
 def advanced_out(advanced: Advanced) -> AdvancedOut:
     """Return the answer with the time after a move."""

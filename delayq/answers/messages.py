@@ -9,15 +9,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from delayq import Scheduled
-from delayq.answers.times import Ms, Time, instant, one_of
-from delayq.base.times import format_instant
+from delayq.answers.times import Ms, Time, given, instant, known, ms, one_of
+from delayq.base.times import format_instant, parse_instant
 from delayq.client.looking.counting import Counted, Forecast
-from delayq.client.looking.dead_groups import DeadGroups
+from delayq.client.looking.dead_groups import DeadGroup, DeadGroups
+from delayq.client.looking.dead_letters import DeadLetterPage
 from delayq.client.looking.explain import WAITS_FOR, Explanation
+from delayq.client.looking.search import SearchPage
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.domain.codec import BODY_JSON, Record
-from delayq.domain.message import STATES, State
-from delayq.store.commands import DeadLetter, Found
+from delayq.domain.message import STATES, Message, State
+from delayq.store.commands import Found
 
 
 class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
@@ -36,6 +38,11 @@ class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
     due_ms: Ms | None
     window: Annotated[int, Meta(description="The ms over which its due time was spread.")] | UnsetType = UNSET
 
+    def domain(self, id: str = "", *, created: bool = True) -> Scheduled:
+        """Return the message, whose id was given. Raises ValueError if the answer is about another message."""
+        _check_id(self.id, id)
+        return Scheduled(self.id, self.queue, self.due_ms, self.state, created, known(self.window))
+
 
 class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
     """A message as it was scheduled, with the asked due time. `bodyBase64` is a body of bytes.
@@ -45,7 +52,7 @@ class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
 
     topic: str
     expect_date: Time
-    body: Raw | str | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     tags: str = ""
     keys: tuple[str, ...] = ()
@@ -53,6 +60,23 @@ class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
     ordering_key: str = ""
     max_attempts: int | None = None
     expire_after: int | None = None
+
+    def message(self, id: str) -> Message:
+        """Return the message; numbers of its body are read as Python does."""
+        encoded = self.body_base64
+        body: Any = base64.b64decode(encoded) if encoded is not UNSET else msgspec.json.decode(given(self.body))
+        return Message(
+            topic=self.topic,
+            body=body,
+            expect_date=parse_instant(self.expect_date),
+            tags=self.tags,
+            keys=self.keys,
+            properties=self.properties,
+            id=id,
+            ordering_key=self.ordering_key,
+            max_attempts=self.max_attempts,
+            expire_after=self.expire_after,
+        )
 
 
 class ExplainOut(msgspec.Struct, rename="camel"):
@@ -73,6 +97,10 @@ class ExplainOut(msgspec.Struct, rename="camel"):
     since: Time | None
     until: Annotated[Time | None, Meta(description="The time when the wait ends by itself.")]
     owner: Annotated[str | None, Meta(description="The live node that delivers from its queue.")]
+
+    def domain(self) -> Explanation:
+        since, until = ms(self.since), ms(self.until)
+        return Explanation(waits_for=self.waits_for, text=self.text, since=since, until=until, owner=self.owner)
 
 
 class StateOut(msgspec.Struct, rename="camel"):
@@ -108,6 +136,22 @@ class StateOut(msgspec.Struct, rename="camel"):
     ) = UNSET
     explain: ExplainOut | UnsetType = UNSET
 
+    def domain(self, id: str = "") -> Found:
+        """Return the state of an id. Raises ValueError if the answer is about another message."""
+        _check_id(self.id, id)
+        return Found(
+            id=self.id,
+            queue=self.queue,
+            state=self.state,
+            answer=self.message,
+            due=self.due_ms,
+            attempts=self.attempts,
+            reason=self.reason,
+            ended=ms(self.ended_time),
+            ended_by=known(self.ended_by),
+            next_probe=ms(self.next_probe_time),
+        )
+
 
 class FoundOut(msgspec.Struct, rename="camel"):
     """Messages that have not ended, by due time; dead letters by their death. `nextPageToken` is null on the last page."""
@@ -117,6 +161,9 @@ class FoundOut(msgspec.Struct, rename="camel"):
     complete: Annotated[bool, Meta(description="Whether this page and the pages before it contain all matches.")]
     next_page_token: str | None
 
+    def domain(self) -> SearchPage:
+        return SearchPage([one.domain() for one in self.messages], self.looked, self.next_page_token)
+
 
 class CountOut(msgspec.Struct, rename="camel"):
     """The number of messages; null if there is no census yet, or (with `asOf`) if the census has no such count."""
@@ -124,6 +171,9 @@ class CountOut(msgspec.Struct, rename="camel"):
     count: int | None
     exact: bool
     as_of: Annotated[Time | None, Meta(description="The time of the count, if it is not exact.")]
+
+    def domain(self) -> Counted:
+        return Counted(self.count, self.exact, ms(self.as_of))
 
 
 class BucketOut(msgspec.Struct, rename="camel"):
@@ -147,6 +197,11 @@ class ForecastOut(msgspec.Struct, rename="camel"):
         Meta(description="The same if messages waited for each other then; null: the capacity is unknown."),
     ]
 
+    def domain(self, edges: list[int]) -> Forecast:
+        """Return the numbers between these edges."""
+        messages = None if self.buckets is None else [one.messages for one in self.buckets]
+        return Forecast(edges, messages, self.exact, ms(self.as_of), self.drain_rate, self.capacity)
+
 
 class DeadLetterOut(msgspec.Struct, rename="camel"):
     """A dead letter."""
@@ -158,12 +213,26 @@ class DeadLetterOut(msgspec.Struct, rename="camel"):
     reason: str
     message: MessageOut | None
 
+    def domain(self) -> Found:
+        return Found(
+            id=self.id,
+            queue=self.queue,
+            state=State.DEAD,
+            answer=self.message,
+            attempts=self.attempts,
+            reason=self.reason,
+            ended=parse_instant(self.dead_time),
+        )
+
 
 class DeadLettersOut(msgspec.Struct, rename="camel"):
     """A page of dead letters. `nextPageToken` is null on the last page."""
 
     dead_letters: list[DeadLetterOut]
     next_page_token: str | None
+
+    def domain(self) -> DeadLetterPage:
+        return DeadLetterPage([one.domain() for one in self.dead_letters], self.next_page_token)
 
 
 class DeadGroupOut(msgspec.Struct, rename="camel"):
@@ -176,6 +245,16 @@ class DeadGroupOut(msgspec.Struct, rename="camel"):
     last_time: Time
     examples: list[str]
 
+    def domain(self) -> DeadGroup:
+        return DeadGroup(
+            topic=self.topic or "",
+            reason=self.reason,
+            count=self.count,
+            first=parse_instant(self.first_time),
+            last=parse_instant(self.last_time),
+            examples=tuple(self.examples),
+        )
+
 
 class DeadGroupsOut(msgspec.Struct, rename="camel"):
     """The largest groups of the `looked` newest dead letters. `complete`: there are no older ones."""
@@ -184,6 +263,15 @@ class DeadGroupsOut(msgspec.Struct, rename="camel"):
     looked: int
     complete: bool
     as_of: Time
+
+    def domain(self) -> DeadGroups:
+        groups = [one.domain() for one in self.groups]
+        return DeadGroups(now=parse_instant(self.as_of), looked=self.looked, complete=self.complete, groups=groups)
+
+
+def _check_id(found: str, id: str) -> None:
+    if not found.startswith(id):  # an ordering key appends to the id
+        raise ValueError("the answer is about another message")
 
 
 def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
@@ -204,7 +292,7 @@ def state_out(found: Found, explained: Explanation | None = None) -> StateOut:
         instant(found.ended),
         found.reason,
         instant(found.next_probe),
-        _message_out(found.record),
+        _message_out(found),
         UNSET if found.ended_by is None else found.ended_by,
         UNSET if explained is None else _explain_out(explained),
     )
@@ -233,15 +321,17 @@ def found_out(found: Iterable[Found], looked: int | None = None, next_token: str
     return FoundOut(messages, len(messages) if looked is None else looked, next_token is None, next_token)
 
 
-def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:
+def dead_letter_out(letter: Found) -> DeadLetterOut:
     """Return the answer about a dead letter."""
-    time = format_instant(letter.buried)
-    return DeadLetterOut(letter.id, letter.queue, time, letter.attempts, letter.reason, _message_out(letter.record))
+    time = format_instant(letter.ended or 0)
+    return DeadLetterOut(letter.id, letter.queue, time, letter.attempts, letter.reason or "", _message_out(letter))
 
 
-def _message_out(record: Record | None) -> MessageOut | None:
+def _message_out(found: Found) -> MessageOut | None:
+    record = found.record
     if record is None:
-        return None
+        shown: MessageOut | None = found.answer
+        return shown
     return MessageOut(
         record.topic,
         format_instant(record.asked),
@@ -260,7 +350,7 @@ def _body(record: Record) -> dict[str, Any]:
     if isinstance(body, bytes):
         return {"body_base64": base64.b64encode(body).decode()}
     # JSON without changes, so that numbers keep all their digits.
-    return {"body": Raw(record.payload) if record.flags & BODY_JSON else body}
+    return {"body": Raw(record.payload if record.flags & BODY_JSON else msgspec.json.encode(body))}
 
 
 def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:

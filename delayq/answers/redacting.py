@@ -15,6 +15,7 @@ from delayq.answers.messages import MessageOut
 
 #: The text in place of a redacted part.
 HIDDEN: Final = "[redacted]"
+_text = msgspec.json.Decoder(str)
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+|\*)\]")
 
 
@@ -25,10 +26,12 @@ def redact(message: MessageOut, paths: Iterable[str]) -> None:
         shown = _shown(base64.b64decode(message.body_base64), steps)
         message.body_base64 = base64.b64encode(shown).decode()
     elif isinstance(message.body, Raw):
-        shown = _shown(bytes(message.body), steps)
+        body = bytes(message.body)
+        if body.startswith(b'"'):  # a text, which may have JSON in it
+            shown = msgspec.json.encode(_shown(_text.decode(body).encode(), steps).decode())
+        else:
+            shown = _shown(body, steps)
         message.body = Raw(shown)
-    elif isinstance(message.body, str):
-        message.body = _shown(message.body.encode(), steps).decode()
 
 
 def _shown(text: bytes, paths: Sequence[Sequence[str]]) -> bytes:

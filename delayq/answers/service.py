@@ -9,16 +9,17 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from delayq.answers.times import Time, instant, one_of
+from delayq.answers.times import Time, instant, known, ms, one_of
 from delayq.answers.topics import PauseOut, pause_out
-from delayq.base.times import format_instant
+from delayq.base.times import format_instant, parse_instant
 from delayq.client.findings import Finding
 from delayq.client.findings.check import SEVERITIES
-from delayq.client.findings.overview import Overview, Traffic
+from delayq.client.findings.overview import Memory, Overview, Traffic
 from delayq.client.looking.audit import AuditEntry, AuditPage
-from delayq.client.looking.service import RouteState
-from delayq.domain.nodes import LATENESS, RECENT_STEP, NodeLine, owners_of
+from delayq.client.looking.service import NodeDeliveries, RouteState
+from delayq.domain.nodes import LATENESS, RECENT_STEP, Complaint, NodeLine, Owned, owners_of
 from delayq.store.commands import COUNTERS, QueueStats
+from delayq.store.commands.audit import Audited, AuditedMessage
 
 
 class QueueOut(msgspec.Struct, rename="camel"):
@@ -61,6 +62,30 @@ class QueuesOut(msgspec.Struct):
     queues: list[QueueOut]
     total: TotalOut
 
+    def domain(self) -> list[QueueStats]:
+        """Return the figures of every queue. The first one has the counters of all of them, so that sums are right."""
+        counters = self.total.counters
+        return [
+            QueueStats(
+                queue=one.queue,
+                now=parse_instant(self.now),
+                closed=one.closed,
+                scheduled=one.depth,
+                due=one.due,
+                head_due=ms(one.head_due_time),
+                parked=one.parked,
+                dead=one.dead,
+                remembered=one.remembered,
+                epoch=one.epoch,
+                watermark=None,
+                parked_sets=(),
+                counters=dict.fromkeys(counters, 0) if number else counters,
+                pool=one.depth + one.parked + one.dead,
+                born=None,
+            )
+            for number, one in enumerate(self.queues)
+        ]
+
 
 class NodeQueueOut(msgspec.Struct):
     """A queue that a node reports to own, and the time since when."""
@@ -86,11 +111,28 @@ class NodeOut(msgspec.Struct, rename="camel"):
     queues: list[NodeQueueOut]
     complaints: Annotated[list[str], Meta(description="Problems of the node, such as its clock or ZooKeeper.")]
 
+    def domain(self) -> NodeLine:
+        return NodeLine(
+            node=self.node,
+            address=self.address or "",
+            version=self.version or "",
+            since=ms(self.since),
+            seen=parse_instant(self.seen),
+            stale=self.stale,
+            coordinator=self.coordinator or "",
+            queues={one.queue: Owned(one.epoch, ms(one.since)) for one in self.queues},
+            handed_over=ms(self.handed_over),
+            complaints=tuple(map(Complaint, self.complaints)),
+        )
+
 
 class NodesOut(msgspec.Struct):
     """All nodes, by name."""
 
     nodes: list[NodeOut]
+
+    def domain(self) -> dict[str, NodeLine]:
+        return {one.node: one.domain() for one in self.nodes}
 
 
 class NodeDeliveriesOut(msgspec.Struct, rename="camel"):
@@ -129,11 +171,29 @@ class RouteOut(msgspec.Struct, rename="camel"):
     ]
     delivered_by: Annotated[list[NodeDeliveriesOut], Meta(description="The live nodes with the route.")]
 
+    def domain(self) -> RouteState:
+        return RouteState(
+            name=self.name,
+            target=self.target or "",
+            parked=self.parked,
+            open_at=tuple(self.open_at),
+            reason=self.reason,
+            since=ms(self.since),
+            next_probe=ms(self.next_probe_time),
+            delivered_by=tuple(
+                NodeDeliveries(one.node, ms(one.since), parse_instant(one.seen), one.delivered)
+                for one in self.delivered_by
+            ),
+        )
+
 
 class RoutesOut(msgspec.Struct):
     """All routes, in the order of the workers' table."""
 
     routes: list[RouteOut]
+
+    def domain(self) -> list[RouteState]:
+        return [one.domain() for one in self.routes]
 
 
 class FindingOut(msgspec.Struct, omit_defaults=True):
@@ -153,11 +213,26 @@ class FindingOut(msgspec.Struct, omit_defaults=True):
     queue: int | UnsetType = UNSET
     node: str | UnsetType = UNSET
 
+    def domain(self) -> Finding:
+        return Finding(
+            severity=self.severity,
+            code=self.code,
+            text=self.text or "",
+            since=ms(self.since),
+            topic=known(self.topic),
+            queue=known(self.queue),
+            node=known(self.node),
+            runbook=self.runbook,
+        )
+
 
 class StatusOut(msgspec.Struct):
     """The problems, worst first; empty if there are none."""
 
     findings: list[FindingOut]
+
+    def domain(self) -> list[Finding]:
+        return [one.domain() for one in self.findings]
 
 
 class FigureOut(msgspec.Struct, rename="camel"):
@@ -185,6 +260,29 @@ class TrafficOut(msgspec.Struct, rename="camel"):
     p50_ms: Annotated[list[float | None], Meta(description="Lateness, within the precision of the workers' buckets.")]
     p99_ms: list[float | None]
     total: TrafficTotalOut
+
+    def domain(self) -> Traffic:
+        """Return the deliveries; a percentile is infinite above the last bucket, and None if nothing was delivered."""
+        seconds = self.step_ms / 1_000
+        delivered = [None if rate is None else round(rate * seconds) for rate in self.delivered]
+
+        def measured(ms: float | None) -> float:
+            return math.inf if ms is None else ms
+
+        lateness = [
+            (measured(p50), measured(p99)) if rate else None
+            for rate, p50, p99 in zip(self.delivered, self.p50_ms, self.p99_ms, strict=True)
+        ]
+        total = self.total
+        return Traffic(
+            begin=parse_instant(self.begin),
+            delivered=delivered,
+            lateness=lateness,
+            total=sum(count or 0 for count in delivered),
+            p50=measured(total.p50_ms) if total.delivered else None,
+            p99=measured(total.p99_ms) if total.delivered else None,
+            complete=self.complete,
+        )
 
 
 class TrafficTotalOut(msgspec.Struct, rename="camel"):
@@ -224,6 +322,27 @@ class OverviewOut(msgspec.Struct, rename="camel"):
     memory: MemoryOut
     routes: list[RouteOut]
 
+    def domain(self) -> Overview:
+        return Overview(
+            now=parse_instant(self.now),
+            findings=[one.domain() for one in self.findings],
+            scheduled=self.scheduled.count or 0,
+            due=self.due.count or 0,
+            held=self.held.count,
+            parked=self.parked.count,
+            dead=self.dead.count or 0,
+            remembered=self.remembered,
+            head_lateness=self.head_lateness,
+            queues=self.queues,
+            counters=self.counters,
+            live=self.live_nodes,
+            stale=self.stale_nodes,
+            pauses=[one.domain() for one in self.pauses],
+            traffic=None if self.traffic is None else self.traffic.domain(),
+            memory=Memory(self.memory.bytes, self.memory.max_bytes, self.memory.policy),
+            routes=[one.domain() for one in self.routes],
+        )
+
 
 class AuditMessageOut(msgspec.Struct):
     """A changed message, with its topic and business keys at that time."""
@@ -250,12 +369,21 @@ class AuditEntryOut(msgspec.Struct, omit_defaults=True):
     ] = UNSET
     run: Annotated[str, Meta(description="The backfill run that was undone.")] = ""
 
+    def domain(self) -> AuditEntry:
+        messages = tuple(AuditedMessage(one.id, one.topic, one.keys) for one in self.messages or ())
+        texts = {name: getattr(self, name) for name in ("actor", "key", "address", "action", "reason", "detail", "run")}
+        at, count = parse_instant(self.time), self.count or len(messages)
+        return AuditEntry(known(self.queue), Audited(at=at, number=0, messages=messages, count=count, **texts))
+
 
 class AuditOut(msgspec.Struct, rename="camel"):
     """A page, newest first. `nextPageToken` is null on the last page."""
 
     entries: list[AuditEntryOut]
     next_page_token: str | None
+
+    def domain(self) -> AuditPage:
+        return AuditPage([one.domain() for one in self.entries], self.next_page_token)
 
 
 def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:

@@ -10,12 +10,12 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from delayq.answers.times import Time, one_of
-from delayq.base.times import format_instant
+from delayq.answers.times import Time, known, ms, one_of
+from delayq.base.times import format_instant, parse_instant
 from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.looking.topics import Arriving, TopicState
 from delayq.domain.message import check_topic
-from delayq.domain.policies import Pause, Policies, Policy
+from delayq.domain.policies import Bucket, Limit, Pause, Policies, Policy
 
 
 class PauseOut(msgspec.Struct, omit_defaults=True):
@@ -25,6 +25,9 @@ class PauseOut(msgspec.Struct, omit_defaults=True):
     since: Time
     until: Time | UnsetType = UNSET
     reason: str = ""
+
+    def domain(self) -> Pause:
+        return Pause(match=self.match, since=parse_instant(self.since), until=ms(self.until), reason=self.reason)
 
 
 class PausedOut(msgspec.Struct, rename="camel"):
@@ -42,6 +45,15 @@ class PausedOut(msgspec.Struct, rename="camel"):
     since: Time
     in_flight: Annotated[int | None, Meta(description="null until every node has reported.")]
     changed: Annotated[bool, Meta(description="Whether this call made it.")]
+
+    def domain(self) -> Paused:
+        return Paused(
+            match=self.match,
+            stored=_stored(self.version),
+            since=parse_instant(self.since),
+            changed=self.changed,
+            in_flight=self.in_flight,
+        )
 
 
 class ResumedOut(msgspec.Struct):
@@ -79,6 +91,10 @@ class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):
     retention_length: int | None = None
     retention_force: bool = False
 
+    def domain(self) -> Policy:
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Policy(**fields | {"since": parse_instant(self.since)})
+
 
 class PolicyChangedOut(msgspec.Struct):
     """The current version of the policies, for If-Match, and whether this call made it."""
@@ -104,12 +120,29 @@ class PoliciesOut(msgspec.Struct):
     pauses: list[PauseOut]
     limits: Annotated[list[TemporaryOut], Meta(description="Limits of resumes; each ends when nothing of it is held.")]
 
+    def domain(self) -> Policies:
+        """Return all of them."""
+        return Policies(
+            _stored(self.version),
+            {one.match: one.domain() for one in self.pauses},
+            {one.name: one.domain() for one in self.policies},
+            {one.match: Limit(match=one.match, rate=one.rate, since=parse_instant(one.since)) for one in self.limits},
+        )
+
+
+def _stored(version: int) -> str:
+    """Return a version as the store writes it."""
+    return f"{version:010}"
+
 
 class ArrivingOut(msgspec.Struct, rename="camel"):
     """A node whose messages of a paused topic may still arrive."""
 
     node: str
     in_flight: Annotated[int | None, Meta(description="null: it has not reported.")]
+
+    def domain(self) -> Arriving:
+        return Arriving(self.node, self.in_flight)
 
 
 class LimitOut(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -146,6 +179,22 @@ class TopicOut(msgspec.Struct, rename="camel", omit_defaults=True):
         list[ArrivingOut], Meta(description="The nodes whose messages of a paused topic may still arrive.")
     ] = []
 
+    def domain(self) -> TopicState:
+        limit = known(self.limit)
+        return TopicState(
+            topic=self.topic,
+            route=self.route,
+            pause=self.pause.domain() if self.pause else None,
+            policy=self.policy.domain() if self.policy else None,
+            bucket=None if limit is None else Bucket(limit.match, limit.rate, 0),
+            held=self.held,
+            counts=known(self.counts),
+            as_of=ms(self.as_of),
+            limit=Limit(match=limit.match, rate=limit.rate) if limit is not None and limit.temporary else None,
+            granted_last_second=None if limit is None else known(limit.granted_last_second),
+            arriving=tuple(one.domain() for one in self.arriving),
+        )
+
 
 class TopicsOut(msgspec.Struct, rename="camel"):
     """A page of topics by name. `nextPageToken` is null on the last page."""
@@ -157,6 +206,9 @@ class TopicsOut(msgspec.Struct, rename="camel"):
         list[ArrivingOut] | UnsetType,
         Meta(description="If the pattern itself is paused, the nodes whose messages may still arrive."),
     ] = UNSET
+
+    def domain(self) -> tuple[list[TopicState], str | None]:
+        return [one.domain() for one in self.topics], self.next_page_token
 
 
 def pause_out(one: Pause) -> PauseOut:

@@ -13,6 +13,24 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from delayq import received
+from delayq.answers import read
+from delayq.answers.consumers import GroupsOut
+from delayq.answers.consuming import HandedBackManyOut, HandedBackOut, LeasesOut, ReceivedOut
+from delayq.answers.development import AdvancedOut
+from delayq.answers.messages import (
+    CountOut,
+    DeadGroupsOut,
+    DeadLettersOut,
+    ForecastOut,
+    FoundOut,
+    ScheduledOut,
+    StateOut,
+)
+from delayq.answers.problems import ProblemOut
+from delayq.answers.results import BatchOut, ItemOut, MeOut, ResultOut, ResultsOut
+from delayq.answers.service import AuditOut, NodesOut, OverviewOut, QueuesOut, RoutesOut, StatusOut
+from delayq.answers.times import given
+from delayq.answers.topics import PausedOut, PoliciesOut, PolicyOut, TopicOut, TopicsOut
 from delayq.base.clock import Clock, SystemClock
 from delayq.base.errors import ConfigError, DelayqError, InvalidMessage, PastDue, StoreError
 from delayq.base.secrets import revealed
@@ -25,7 +43,7 @@ from delayq.client.changing.policies import Paused, PolicyChanged, Resumed
 from delayq.client.consuming.async_renewal import AsyncLeases, log_lost
 from delayq.client.consuming.entries import Leased
 from delayq.client.consuming.groups import GroupDeleted, given_consumer
-from delayq.client.consuming.handing_back import hand_back_of, settlement_of
+from delayq.client.consuming.handing_back import hand_back_of
 from delayq.client.consuming.leases import MOST_REASON
 from delayq.client.consuming.settling import Settlement, only_settlement
 from delayq.client.findings import Finding
@@ -44,7 +62,6 @@ from delayq.config import Settings, load_settings
 from delayq.domain.message import Message, check_id, check_topic, given_duration, given_instant, given_wait, named
 from delayq.domain.nodes import NodeLine
 from delayq.domain.policies import Policies, Policy, check_policy_name
-from delayq.http import answers
 from delayq.http.async_api import AsyncApi
 from delayq.http.calls import (
     MOST_IDS,
@@ -59,11 +76,10 @@ from delayq.http.calls import (
     message_json,
     split,
 )
-from delayq.http.problems import Problem, error_of, problem_in, read_answer
+from delayq.http.problems import problem_in, read_answer
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 
 T = TypeVar("T")
-Json = Mapping[str, Any]
 #: The address of an API that ./dev up starts.
 LOCAL: Final = "http://127.0.0.1:8080"
 #: Messages of a page, at most.
@@ -72,6 +88,11 @@ PAGE: Final = 1_000
 LONGEST_WAIT: Final = 60_000
 #: ms that a receive of several topics waits for the last of them before it asks the others again.
 TURN: Final = 500
+
+
+_scheduled = msgspec.json.Decoder(ScheduledOut)
+_state = msgspec.json.Decoder(StateOut)
+_received = msgspec.json.Decoder(ReceivedOut)
 
 
 class AsyncClient:
@@ -114,20 +135,20 @@ class AsyncClient:
         """The address of the API."""
         return self._api.base.url
 
-    def _problem(self, answer: Answer) -> Problem:
+    def _problem(self, answer: Answer) -> ProblemOut:
         return problem_in(answer, self.url)
 
     def _read(self, answer: Answer, make: Callable[[bytes], T]) -> T:
         """Return the body of an answer, read by `make`; raises the error for a problem, and for another service."""
         if not answer.is_good:
-            raise error_of(self._problem(answer))
+            raise self._problem(answer).error()
         return read_answer(answer, self.url, make)
 
     async def _ask(
         self,
         method: str,
         path: str,
-        make: Callable[[Any], T],
+        make: Callable[[bytes], T],
         body: Any = None,
         attempts: Attempts | None = None,
         **more: Any,
@@ -135,9 +156,9 @@ class AsyncClient:
         """Send a call and return the value in the answer, read by `make`; raises the error for a problem."""
         content = None if body is None else msgspec.json.encode(body)
         answer = await self._api.send(Call(method=method, path=path, body=content, **more), attempts)
-        return self._read(answer, lambda body: make(answers.value_of(body)))
+        return self._read(answer, make)
 
-    async def _get(self, path: str, make: Callable[[Any], T], **query: Any) -> T:
+    async def _get(self, path: str, make: Callable[[bytes], T], **query: Any) -> T:
         """Return the value that the API answers at a path, read by `make`."""
         return await self._ask("GET", path, make, query=_query(query))
 
@@ -147,9 +168,9 @@ class AsyncClient:
         call = Call(method="POST", path="/v1/messages", body=bytes(sized.json), id=sized.id)
         answer = await self._api.send(call)
         if not answer.is_good:
-            raise error_of(self._problem(answer), topic=message.topic, id=sized.id)
+            raise self._problem(answer).error(topic=message.topic, id=sized.id)
         is_new, id = answer.status == 201, message.id or ""
-        return self._read(answer, lambda body: answers.scheduled_of(answers.value_of(body), created=is_new, id=id))
+        return self._read(answer, lambda body: _scheduled.decode(body).domain(id, created=is_new))
 
     async def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
         """Schedule any number of messages and return their outcomes in order. An invalid one never stops the others.
@@ -186,17 +207,17 @@ class AsyncClient:
             content = b'{"messages":[%b]}' % b",".join(bytes(one.json) for one in left)
             try:
                 call = Call(method="POST", path="/v1/messages:batch", body=content)
-                results = self._results(await self._api.send(call, attempts), len(left), _scheduled)
+                found = self._results(await self._api.send(call, attempts), len(left), BatchOut, ItemOut.domain)
             except StoreError as error:
                 for one in left:
                     outcomes[one.place] = error.about(one.id)
                 return
             again: list[Sized] = []
-            for one, (problem, scheduled) in zip(left, results, strict=True):
+            for one, (problem, scheduled) in zip(left, found, strict=True):
                 if problem is None:
                     outcomes[one.place] = scheduled
                     continue
-                outcomes[one.place] = error_of(problem, topic=topics[one.place], id=one.id)
+                outcomes[one.place] = problem.error(topic=topics[one.place], id=one.id)
                 if problem.status in REPEATED:
                     again.append(one)
             if not again or not await self._api.wait(attempts):
@@ -204,8 +225,8 @@ class AsyncClient:
             left = again
 
     def _results(
-        self, answer: Answer, count: int, make: Callable[[Any, Problem | None], T]
-    ) -> list[tuple[Problem | None, T]]:
+        self, answer: Answer, count: int, kind: Any, make: Callable[[Any], T]
+    ) -> list[tuple[ProblemOut | None, T]]:
         """Return the problem of each part of a request, and its result, read by `make`; also if every part failed.
 
         Raises the error for a problem of the request itself.
@@ -213,14 +234,13 @@ class AsyncClient:
         if not answer.is_good:
             refused = self._problem(answer)
             if not refused.results:
-                raise error_of(refused)
+                raise refused.error()
 
-        def results(body: bytes) -> list[tuple[Problem | None, T]]:
-            found: list[Any] = answers.value_of(body)["results"]
+        def results(body: bytes) -> list[tuple[ProblemOut | None, T]]:
+            found = msgspec.json.decode(body, type=kind).results
             if len(found) != count:
                 raise ValueError("each part has a result")
-            problems = (msgspec.convert(one["problem"], Problem) if one.get("problem") else None for one in found)
-            return [(problem, make(one, problem)) for one, problem in zip(found, problems, strict=True)]
+            return [(one.problem or None, make(one)) for one in found]
 
         return read_answer(answer, self.url, results)
 
@@ -229,7 +249,7 @@ class AsyncClient:
         path: str,
         field: str,
         values: Sequence[str],
-        make: Callable[[Any, Problem | None], T],
+        make: Callable[[ResultOut], T],
         more: Mapping[str, Any],
         by: By | None,
     ) -> list[T]:
@@ -242,7 +262,7 @@ class AsyncClient:
             while left:
                 body: dict[str, Any] = {field: [values[place] for place in left], **_reason(by), **more}
                 call = Call(method="POST", path=path, body=msgspec.json.encode(body), headers=_act(by))
-                found = self._results(await self._api.send(call, attempts), len(left), make)
+                found = self._results(await self._api.send(call, attempts), len(left), ResultsOut, make)
                 again: list[int] = []
                 for place, (problem, result) in zip(left, found, strict=True):
                     results[place] = result
@@ -258,20 +278,20 @@ class AsyncClient:
     ) -> list[T | Any]:
         for id in ids:
             check_id(id)
-        return await self._each(path, "ids", ids, lambda one, problem: _outcome(one, problem, make), more, by)
+        return await self._each(path, "ids", ids, lambda one: one.outcome(make), more, by)
 
     async def _of_key(
         self, path: str, key: str, make: Callable[[str, str], T], by: By | None, **more: Any
     ) -> list[T | Any]:
         """The outcomes of all messages that carry a key, and the error if those of others are unknown."""
 
-        def of_key(one: Any, problem: Problem | None) -> tuple[list[T | Any], Problem | None]:
-            messages = one["messages"] if problem is None else one.get("messages", ())
-            return [_outcome(message, None, make) for message in messages], problem
+        def of_key(one: ResultOut) -> tuple[list[T | Any], ProblemOut | UnsetType]:
+            messages = one.messages or () if one.problem else given(one.messages)
+            return [message.outcome(make) for message in messages], one.problem
 
         ((outcomes, problem),) = await self._each(path, "keys", (key,), of_key, more, by)
-        if problem is not None:
-            error = error_of(problem)
+        if problem:
+            error = problem.error()
             if not isinstance(error, StoreError):
                 raise error
             outcomes.append(error)
@@ -319,14 +339,15 @@ class AsyncClient:
         content = msgspec.json.encode(body)
         answer = await self._api.send(Call(method=method, path=path, body=content, headers=_act(by), id=id))
         if answer.is_good:
-            return self._read(answer, lambda body: answers.moved_of(answers.value_of(body), id))
+            moved = self._read(answer, read(ScheduledOut))
+            return Rescheduled(id, "scheduled", moved.due, moved.queue)
         problem = self._problem(answer)
         if answer.status == 404 and problem.kind == "not-found":
             return Rescheduled(id, "notFound")
         if problem.kind == "conflict" and problem.state:
             _, held, reason = problem.detail.rstrip(".").partition("is held: ")
             return Rescheduled(id, problem.state, reason=reason if held else None)
-        raise error_of(problem, id=id)
+        raise problem.error(id=id)
 
     async def deliver_now(
         self, id: str, *, force: bool = False, by: By | None = None, call: str | None = None
@@ -349,7 +370,7 @@ class AsyncClient:
 
     async def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
-        return await self._look(id, lambda body: answers.found_of(body, id))
+        return await self._look(id, lambda body: _state.decode(body).domain(id))
 
     async def _look(self, id: str, make: Callable[[bytes], T], **query: Any) -> T | None:
         return await self._find(f"/v1/messages/{_part(check_id(id))}", make, id, **query)
@@ -361,7 +382,7 @@ class AsyncClient:
             problem = self._problem(answer)
             if problem.kind == "not-found":
                 return None
-            raise error_of(problem, id=id)
+            raise problem.error(id=id)
         return self._read(answer, make)
 
     async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
@@ -370,7 +391,9 @@ class AsyncClient:
 
     async def explain(self, found: Found) -> Explanation:
         """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
-        explanation = await self._look(found.id, answers.explanation_of, explain="true")
+        explanation = await self._look(
+            found.id, lambda body: given(_state.decode(body).explain).domain(), explain="true"
+        )
         text = "It has ended, and its id is no longer remembered."
         return explanation or Explanation(waits_for=None, text=text, since=None, until=None, owner=None)
 
@@ -394,11 +417,11 @@ class AsyncClient:
         A page may have fewer messages than `limit` and not be the last one.
         """
         query = _query(_filter(wanted) | {"limit": limit, "pageToken": token})
-        return self._read(await self._api.send(Call(method="GET", path="/v1/messages", query=query)), answers.page_of)
+        return self._read(await self._api.send(Call(method="GET", path="/v1/messages", query=query)), read(FoundOut))
 
     async def count(self, wanted: Filter = EVERYTHING) -> Counted:
         """Count the messages that match a filter by topic, state and due time, exactly or by the last census."""
-        return await self._get("/v1/messages:count", answers.counted_of, **_filter(wanted))
+        return await self._get("/v1/messages:count", read(CountOut), **_filter(wanted))
 
     async def forecast(
         self, due_from: Instant, due_to: Instant, step: Duration, wanted: Filter = EVERYTHING
@@ -408,7 +431,9 @@ class AsyncClient:
         each = given_duration("step", step) or 0
         given = {"dueFrom": first, "dueTo": last, "step": each, "topic": wanted.topic or None}
         edges = [*range(first, last, each), last]
-        return await self._get("/v1/forecast", lambda found: answers.forecast_of(found, edges), **given)
+        return await self._get(
+            "/v1/forecast", lambda body: msgspec.json.decode(body, type=ForecastOut).domain(edges), **given
+        )
 
     async def redis_now(self) -> int:
         """Return the time (Unix ms) of this machine's clock: the API has no call for the time of Redis."""
@@ -416,7 +441,7 @@ class AsyncClient:
 
     async def queues(self) -> list[QueueStats]:
         """Return the figures of every queue. The API counts what happened for all queues together: the first one has it."""
-        return await self._get("/v1/queues", answers.queues_of)
+        return await self._get("/v1/queues", read(QueuesOut))
 
     async def stats(self) -> list[QueueStats]:
         """Return the figures of every queue, as `queues` does; the older name."""
@@ -449,11 +474,11 @@ class AsyncClient:
             "to": given_instant("to", to),
         }
         call = Call(method="GET", path="/v1/dead-letters", query=_query(given))
-        return self._read(await self._api.send(call), answers.letters_of)
+        return self._read(await self._api.send(call), read(DeadLettersOut))
 
     async def dead_groups(self) -> DeadGroups:
         """Group the newest dead letters, about 20,000, by topic and reason."""
-        return await self._get("/v1/dead-letters:groups", answers.groups_of, limit=PAGE)
+        return await self._get("/v1/dead-letters:groups", read(DeadGroupsOut), limit=PAGE)
 
     async def redrive(self, ids: Sequence[str], *, by: By | None = None, call: str | None = None) -> list[Any]:
         """Put dead letters back, due now, and return 'scheduled', 'notDead', 'noRoute' or 'corrupt' for each."""
@@ -469,30 +494,30 @@ class AsyncClient:
 
     async def nodes(self) -> dict[str, NodeLine]:
         """Return the nodes by name, with what each last reported."""
-        return await self._get("/v1/nodes", answers.nodes_of)
+        return await self._get("/v1/nodes", read(NodesOut))
 
     async def routes(self) -> list[RouteState]:
         """Return the routes, their circuits as live workers report them, and how many messages are parked for each."""
-        return await self._get("/v1/routes", answers.routes_of)
+        return await self._get("/v1/routes", read(RoutesOut))
 
     async def status(self) -> list[Finding]:
         """Return what is wrong, the worst finding first, and what to do."""
-        return await self._get("/v1/status", answers.status_of)
+        return await self._get("/v1/status", read(StatusOut))
 
     async def overview(self) -> Overview:
         """Return the numbers of messages by state, the deliveries of the last ten minutes, their lateness and the findings."""
-        return await self._get("/v1/overview", answers.overview_of)
+        return await self._get("/v1/overview", read(OverviewOut))
 
     async def me(self) -> dict[str, Any]:
         """Return the name and the rights of the API key, and the version of the API."""
-        return await self._get("/v1/me", answers.me_of)
+        return await self._get("/v1/me", read(MeOut))
 
     async def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
         """Return a page of manual changes, the newest first; `wanted` are the fields of `WantedEntries` except `may`."""
         entries = WantedEntries(**wanted)
         given = {name: getattr(entries, name) for name in ("id", "key", "topic", "actor", "action", "to")}
         given |= {"limit": limit, "pageToken": token, "from": entries.from_}
-        return await self._get("/v1/audit", answers.audit_of, **given)
+        return await self._get("/v1/audit", read(AuditOut), **given)
 
     async def pause(
         self,
@@ -515,7 +540,7 @@ class AsyncClient:
         extra = min(max(longest, 0), LONGEST_WAIT)
         query = {"wait": str(longest)}
         more: dict[str, Any] = {"query": query, "headers": _act(by), "extra": extra}
-        return await self._ask("POST", "/v1/topics:pause", answers.paused_of, body, **more)
+        return await self._ask("POST", "/v1/topics:pause", read(PausedOut), body, **more)
 
     async def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
         """End the pause with exactly this pattern; its held messages are delivered at most at `rate` messages a second."""
@@ -532,32 +557,32 @@ class AsyncClient:
         wanted = None if paused is None else "yes" if paused else "no"
         while True:
             query = {"match": match, "paused": wanted, "limit": PAGE, "pageToken": token}
-            page, token = await self._get("/v1/topics", _page(answers.topics_of), **query)
+            page, token = await self._get("/v1/topics", read(TopicsOut), **query)
             found += page
             if token is None:
                 return found
 
     async def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
-        return await self._get(f"/v1/topics/{_part(check_topic(name))}", answers.topic_of)
+        return await self._get(f"/v1/topics/{_part(check_topic(name))}", read(TopicOut))
 
     async def arriving(self, match: str) -> list[Arriving] | None:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
 
-        def arriving(found: Json) -> list[Arriving] | None:
-            answers.topics_of(found)
-            return answers.arriving_of(found["arriving"]) if "arriving" in found else None
+        def arriving(body: bytes) -> list[Arriving] | None:
+            found = msgspec.json.decode(body, type=TopicsOut).arriving
+            return None if isinstance(found, UnsetType) else [one.domain() for one in found]
 
         return await self._get("/v1/topics", arriving, match=match, limit=1)
 
     async def policies(self) -> Policies:
         """Return all policies, pauses and limits set by `resume`, and their version."""
-        return await self._get("/v1/policies", answers.policies_of)
+        return await self._get("/v1/policies", read(PoliciesOut))
 
     async def policy(self, name: str) -> Policy | None:
         """Return the policy with this name, or None."""
         path = f"/v1/policies/{_part(check_policy_name(name))}"
-        return await self._find(path, lambda body: answers.policy_of(answers.value_of(body)))
+        return await self._find(path, read(PolicyOut))
 
     async def put_policy(self, policy: Policy, *, if_version: int | None = None, by: By | None = None) -> PolicyChanged:
         """Create or replace a policy; with `if_version`, only if the policies still have that version.
@@ -584,7 +609,7 @@ class AsyncClient:
         body = {"time": given_duration("time", time) or 0}
         extra = given_duration("timeout", timeout) or 0
         more: dict[str, Any] = {"extra": extra, "may_repeat": False}
-        return await self._ask("POST", "/v1/dev:advance", answers.advanced_of, body, **more)
+        return await self._ask("POST", "/v1/dev:advance", read(AdvancedOut), body, **more)
 
     async def receive(
         self,
@@ -650,7 +675,7 @@ class AsyncClient:
             "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
         messages, lost = await self._lease(
-            topic, "receive", lambda found: answers.received_of(found, group), body, attempts, extra=wait
+            topic, "receive", lambda body: _received.decode(body).domain(group), body, attempts, extra=wait
         )
         log_lost(one for one in ack if one.lease in lost)
         return messages
@@ -680,9 +705,10 @@ class AsyncClient:
             given = hand_back_of(message, reason, delay)
             body = {"messages": [hand_back_json(given.message, {"handBacks": given.hand_backs, **more})]}
             call = Call(method="POST", path="/v1/messages:handBack", body=msgspec.json.encode(body))
-            ((problem, done),) = self._results(await self._api.send(call), 1, _handed_back)
+            found = self._results(await self._api.send(call), 1, HandedBackManyOut, HandedBackOut.domain)
+            ((problem, done),) = found
             if problem is not None:
-                raise error_of(problem, topic=message.topic, id=message.id)
+                raise problem.error(topic=message.topic, id=message.id)
             return done
         return only_settlement(await self._settle((message,), "handBack", {}, more))
 
@@ -692,7 +718,7 @@ class AsyncClient:
         token: str | None = None
         while True:
             query = {"match": match, "limit": PAGE, "pageToken": token}
-            page, token = await self._get("/v1/consumers", _page(answers.consumers_of), **query)
+            page, token = await self._get("/v1/consumers", read(GroupsOut), **query)
             found += page
             if token is None:
                 return found
@@ -751,7 +777,7 @@ class AsyncClient:
         self,
         topic: str,
         verb: str,
-        make: Callable[[Any], T],
+        make: Callable[[bytes], T],
         body: Any,
         attempts: Attempts | None = None,
         **more: Any,
@@ -822,25 +848,11 @@ def _word(_id: str, result: str) -> str:
     return result
 
 
-def _outcome(one: Mapping[str, Any], problem: Problem | None, make: Callable[[str, str], T]) -> T | DelayqError:
-    if problem is None and "problem" in one:
-        problem = msgspec.convert(one["problem"], Problem)
-    return make(one["id"], one["result"]) if problem is None else error_of(problem, id=one.get("id"))
-
-
-def _scheduled(one: Json, problem: Problem | None) -> Scheduled | None:
-    return None if problem is not None else answers.scheduled_of(one, created=one["status"] == 201)
-
-
-def _handed_back(one: Json, problem: Problem | None) -> Settlement | None:
-    return None if problem is not None else settlement_of(answers.handed_back_of(one))
-
-
-def _settlements(count: int) -> Callable[[Json], list[Settlement | DelayqError]]:
+def _settlements(count: int) -> Callable[[bytes], list[Settlement | DelayqError]]:
     """Read the results of so many leases."""
 
-    def settlements(found: Json) -> list[Settlement | DelayqError]:
-        results = answers.settlements_of(found)
+    def settlements(body: bytes) -> list[Settlement | DelayqError]:
+        results = [one.domain() for one in msgspec.json.decode(body, type=LeasesOut).results]
         if len(results) != count:
             raise ValueError("each lease has a result")
         return results
@@ -848,13 +860,8 @@ def _settlements(count: int) -> Callable[[Json], list[Settlement | DelayqError]]
     return settlements
 
 
-def _page(make: Callable[[Json], T]) -> Callable[[Json], tuple[T, str | None]]:
-    """Read a page, and the token of the next one."""
-    return lambda found: (make(found), found["nextPageToken"])
-
-
-def _as(kind: type[T]) -> Callable[[Any], T]:
-    return lambda found: msgspec.convert(found, kind)
+def _as(kind: type[T]) -> Callable[[bytes], T]:
+    return lambda body: msgspec.json.decode(body, type=kind)
 
 
 def _single(outcomes: Sequence[Any]) -> Any:

@@ -83,7 +83,7 @@ async def _call(client: Any, call: str, given: Json, message: Message | None, ba
             return {"id": moved.id, "state": moved.result, "dueMs": moved.due}
         case "get":
             found = await _ended(client.get(given["id"]))
-            return None if found is None else {"id": found.id, "state": found.state, "topic": found.record.topic}
+            return None if found is None else {"id": found.id, "state": found.state, "topic": found.message.topic}
         case "find":
             return {"count": len(await _ended(client.find(given["key"])))}
         case "cancel":

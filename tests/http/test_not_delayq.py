@@ -130,7 +130,8 @@ def test_every_call_names_the_url_of_what_is_not_delayq_and_sends_nothing_more(
 
 
 def test_an_answer_about_another_message_is_refused_and_one_with_a_new_state_is_not(told: Told, caller: Any) -> None:
-    state = {"topic": "t", "queue": 1, "dueTime": None, "state": "of a later version"}
+    state = {"topic": "t", "queue": 1, "dueTime": None, "state": "of a later version", "attempts": 0, "message": None}
+    state |= dict.fromkeys(("endedTime", "reason", "nextProbeTime"))
     for call in (CALLS["get"], CALLS["schedule"]):
         told.answers = [said(200, json.dumps({"id": "other", "dueMs": 1, **state}).encode(), JSON)]
         with pytest.raises(ConfigError, match="is this the URL of its API"):

@@ -17,7 +17,7 @@ from delayq import ConfigError, InvalidMessage, Message, NotAllowed, StoreFull, 
 from delayq.embedded.processes import LOCALHOST
 from tests.http.conftest import Awaited, Told, answer, problem
 
-GOOD = {"id": "a", "queue": 1, "state": "scheduled", "dueMs": 5}
+GOOD = {"id": "a", "queue": 1, "state": "scheduled", "dueTime": "1970-01-01T00:00:00.005Z", "dueMs": 5}
 
 
 def test_a_call_is_repeated_with_the_same_bytes_until_it_is_answered(told: Told, caller: Any) -> None:

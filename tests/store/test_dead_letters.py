@@ -23,7 +23,7 @@ def test_dead_letters_come_oldest_first_with_their_reasons_and_pages_follow_thro
     bury(q, *"edcba")
     bury(q, "_", at=30_000)
     letters = q.dead_letters()
-    assert [(one.id, one.buried, one.attempts, one.reason) for one in letters] == [
+    assert [(one.id, one.ended, one.attempts, one.reason) for one in letters] == [
         *((id, 20_000, 1, "no such user") for id in "abcde"), ("_", 30_000, 1, "no such user"),
     ]  # fmt: skip
     assert letters[0].record is not None and letters[0].record.body == "body"
@@ -32,7 +32,7 @@ def test_dead_letters_come_oldest_first_with_their_reasons_and_pages_follow_thro
     while page := q.dead_letters(2, after):
         assert len(page) <= 2
         seen += [one.id for one in page]
-        after = (page[-1].buried, page[-1].id)
+        after = (page[-1].ended or 0, page[-1].id)
     assert seen == list("abcde_")
 
 

@@ -11,7 +11,7 @@ import pytest
 from delayq import Client, InvalidMessage, Message
 from delayq.domain.codec import encode
 from delayq.domain.message import Limits
-from delayq.store.commands import DeadLetter
+from delayq.store.commands import Found
 from delayq.store.keys import queue_keys
 from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
@@ -49,7 +49,7 @@ def graves(client: Client, valkey: ServerUnderTest) -> Graves:
     return Graves(valkey.admin)
 
 
-def pages(client: Client, limit: int, **wanted: Any) -> Iterator[list[DeadLetter]]:
+def pages(client: Client, limit: int, **wanted: Any) -> Iterator[list[Found]]:
     token: str | None = None
     while True:
         page = client.dead_letters(limit, token, **wanted)

@@ -20,7 +20,6 @@ from delayq.store.commands import (
     Answers,
     Bound,
     Command,
-    DeadLetter,
     Found,
     Head,
     Known,
@@ -441,7 +440,7 @@ class Queue:
     def discard(self, *ids: str, by: str = "", now: int | None = None) -> list[bool | None]:
         return self.run(commands.discard(self.keys, ids, by=by, now=self._at(now), retention=self.retention))
 
-    def dead_letters(self, limit: int = 100, after: tuple[int, str] | None = None) -> list[DeadLetter]:
+    def dead_letters(self, limit: int = 100, after: tuple[int, str] | None = None) -> list[Found]:
         return self.run(commands.dead_letters(self.keys, limit, after))
 
     def repair(self, look: int = 500) -> tuple[int, int]:

@@ -197,7 +197,7 @@ def test_what_was_scheduled_before_and_cannot_be_taken_becomes_a_dead_letter(
     with RunningNode(settings), Client(settings=settings) as client:
         (letter,) = eventually(lambda: client.dead_letters().letters, "it is a dead letter")
     assert (letter.id, letter.attempts) == ("a", 1)
-    assert "lead out of the path" in letter.reason
+    assert "lead out of the path" in (letter.reason or "")
     assert receiver.requests == []
 
 

@@ -4,6 +4,7 @@ import base64
 
 import pytest
 from msgspec import Raw
+from msgspec.json import encode
 
 from delayq.answers.messages import MessageOut
 from delayq.answers.redacting import redact
@@ -28,20 +29,19 @@ BODY = b'{"card":{"no":"4111","name":"x"},"items":[{"a":1,"b":2},{"a":0.10000000
     ],
 )
 def test_what_stands_at_the_paths_is_not_shown_and_all_else_as_it_came(paths: list[str], shown: bytes) -> None:
-    as_json, as_text = MessageOut("t", "", body=Raw(BODY)), MessageOut("t", "", body=BODY.decode())
+    as_json, as_text = (MessageOut("t", "", body=Raw(one)) for one in (BODY, encode(BODY.decode())))
     as_bytes = MessageOut("t", "", body_base64=base64.b64encode(BODY).decode())
     for one in (as_json, as_text, as_bytes):
         redact(one, paths)
-    assert isinstance(as_json.body, Raw)
-    assert (bytes(as_json.body), as_text.body) == (shown, shown.decode())
+    assert (as_json.body, as_text.body) == (Raw(shown), Raw(encode(shown.decode())))
     assert as_bytes.body_base64 == base64.b64encode(shown).decode()
 
 
 def test_what_is_no_json_is_shown_as_it_is_unless_it_is_nested_too_deep_to_be_read() -> None:
     for body in ("order 42", "", '{"card":', "{'card': 1}", "[" * 100_000 + "]" * 100_000):
-        message = MessageOut("t", "", body=body)
+        message = MessageOut("t", "", body=Raw(encode(body)))
         redact(message, ["$.card"])
-        assert message.body == ('"[redacted]"' if body.startswith("[") else body)
+        assert message.body == Raw(encode('"[redacted]"' if body.startswith("[") else body))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from delayq.domain.message import Message
 from delayq.domain.policies import Policies
 from delayq.domain.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.commands import Change, DeadLetter
+from delayq.store.commands import Change, Found
 from delayq.store.connect.store import Store
 from delayq.store.keys import ParkedSet
 from delayq.targets import OK, Result
@@ -240,7 +240,7 @@ class OneQueue(World):
         """How many messages stand in each parked set."""
         return {name: self.store.run(commands.count_parked(self.keys, name)) for name in self.stats().parked_sets}
 
-    def dead(self) -> dict[str, DeadLetter]:
+    def dead(self) -> dict[str, Found]:
         """The dead letters by id."""
         return {one.id: one for one in self.store.run(commands.dead_letters(self.keys, 1_000))}
 

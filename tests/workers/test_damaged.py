@@ -109,7 +109,7 @@ def test_whatever_byte_it_is_that_message_alone_becomes_a_dead_letter(
         if readable(raw):
             assert id in delivered or dead[id].reason == "expired", (place, raw)
         else:
-            assert dead[id].reason.startswith("corrupt record: "), (place, raw)
+            assert (dead[id].reason or "").startswith("corrupt record: "), (place, raw)
             assert id not in delivered
     assert not world.tickets()
 

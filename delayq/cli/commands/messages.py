@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from delayq import Cancelled, Scheduled
 from delayq.answers.messages import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
@@ -186,8 +186,9 @@ def _print_known(id: str, redis_url: str | None, api: str | None, *, explain: bo
 
 
 def _message_cells(message: MessageOut) -> dict[str, Any]:
-    body, encoded = message.body, message.body_base64
-    text = bytes(body).decode() if isinstance(body, Raw) else body
+    encoded, text = message.body_base64, bytes(message.body or b"").decode()
+    if text.startswith('"'):
+        text = msgspec.json.decode(text, type=str)
     cells: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(message, body=text, body_base64=UNSET))
     cells["expectDate"] = shown(message.expect_date)
     return cells if encoded is UNSET else cells | {"body": f"base64:{encoded}"}

@@ -19,7 +19,7 @@ from delayq.client.plan import Context, Plan
 from delayq.domain.message import check_id
 from delayq.domain.patterns import check_pattern, matches
 from delayq.store import commands
-from delayq.store.commands import Command, DeadLetter
+from delayq.store.commands import Command, Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
@@ -38,7 +38,7 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
     `size` is the number of bytes of the bodies that were read, including those of letters that do not match.
     """
 
-    letters: list[DeadLetter]
+    letters: list[Found]
     next_token: str | None
     size: int = 0
 
@@ -69,11 +69,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a letter has to be read to know whether it matches."""
         return bool(self.topic or self.reason) or self.group is not None or self.may is not None
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def takes(self, letter: Found) -> bool:
         """Whether the topic and the reason match. A letter whose record cannot be read has no topic."""
-        if self.reason and self.reason.lower() not in letter.reason.lower():
+        if self.reason and self.reason.lower() not in (letter.reason or "").lower():
             return False
-        if self.group is not None and reason_class(letter.reason) != self.group:
+        if self.group is not None and reason_class(letter.reason or "") != self.group:
             return False
         if not self.topic and self.may is None:
             return True
@@ -96,6 +96,10 @@ class _Place(NamedTuple):
     id: str
 
 
+def _place(letter: Found) -> _Place:
+    return _Place(letter.ended or 0, letter.queue, letter.id)
+
+
 def dead_letters(
     context: Context, limit: int, token: str | None = None, wanted: Wanted | None = None
 ) -> Plan[DeadLetterPage]:
@@ -110,13 +114,13 @@ def dead_letters(
     chosen = yield from page.choose(max(limit, LOOKS) if wanted.picky else limit)
     letters, looked, size = yield from page.read(chosen)
     is_last = page.ended and looked == len(chosen)
-    taken: list[DeadLetter] = []
+    taken: list[Found] = []
     for letter in letters:
         if not wanted.takes(letter):
             continue
         if len(taken) == limit:  # the next page begins behind the last one that was taken
             last = taken[-1]
-            return DeadLetterPage(taken, _token(_Place(last.buried, last.queue, last.id), newest=wanted.newest), size)
+            return DeadLetterPage(taken, _token(_place(last), newest=wanted.newest), size)
         taken.append(letter)
     return DeadLetterPage(taken, None if is_last else _token(chosen[looked - 1], newest=wanted.newest), size)
 
@@ -196,20 +200,20 @@ class _Page:
             return begin is not None and place.buried < begin
         return end is not None and place.buried >= end
 
-    def read(self, chosen: Sequence[_Place]) -> Plan[tuple[list[DeadLetter], int, int]]:
+    def read(self, chosen: Sequence[_Place]) -> Plan[tuple[list[Found], int, int]]:
         """The letters at these places, in order, without those that are no dead letters any more.
 
         They end after `MOST_BYTES` of bodies. Also return how many places were read, and the number of these bytes. The sizes are
         not known before, so the first answers of Redis have few letters.
         """
-        letters, at, size, step = list[DeadLetter](), 0, 0, FIRST
+        letters, at, size, step = list[Found](), 0, 0, FIRST
         while at < len(chosen) and size < MOST_BYTES:
             some = chosen[at : at + step]
             ids: dict[int, list[str]] = {}
             for place in some:
                 ids.setdefault(place.queue, []).append(place.id)
             answers = all_good((yield [commands.letters(queue_keys(queue), ids[queue]) for queue in ids]))
-            found = {_Place(one.buried, one.queue, one.id): one for page in answers for one in page if one is not None}
+            found = {_place(one): one for page in answers for one in page if one is not None}
             letters += (found[place] for place in some if place in found)
             size += sum(len(one.record.payload) for one in found.values() if one.record is not None)
             at += len(some)

@@ -120,7 +120,9 @@ def order_of(found: Found) -> tuple[int, str]:
 def _due_of(found: Found) -> int:
     """The due time; for a parked message the time that was asked for, for a dead letter the time of death."""
     due = found.due if found.ended is None else found.ended
-    return due if due is not None else found.record.asked if found.record is not None else MAX_DUE
+    if due is None and (message := found.message) is not None:
+        due = message.expect_date
+    return MAX_DUE if due is None else due
 
 
 def has_topic(wanted: Filter, topic: str) -> bool:

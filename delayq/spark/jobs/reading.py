@@ -29,7 +29,7 @@ from delayq.spark.options import ReadOptions
 from delayq.spark.rows.records import COLUMNS, batch_of
 from delayq.spark.writing.retrying import Patience
 from delayq.store import commands
-from delayq.store.commands import Command, DeadLetter, Found
+from delayq.store.commands import Command, Found
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layouts, queue_keys
 
@@ -130,24 +130,11 @@ class MessageReader(DataSourceReader):
         after: tuple[int, str] | None = None
         while True:
             letters = self._ask(store, commands.dead_letters(queue_keys(queue), most, after))
-            found = map(_dead_letter, letters)
             topic = self._options.topic
-            yield [one for one in found if not topic or (one.record is not None and one.record.topic == topic)]
+            yield [one for one in letters if not topic or (one.record is not None and one.record.topic == topic)]
             if len(letters) < most:
                 return
-            after = (letters[-1].buried, letters[-1].id)
-
-
-def _dead_letter(one: DeadLetter) -> Found:
-    return Found(
-        id=one.id,
-        queue=one.queue,
-        state="dead",
-        record=one.record,
-        attempts=one.attempts,
-        reason=one.reason,
-        ended=one.buried,
-    )
+            after = (letters[-1].ended or 0, letters[-1].id)
 
 
 def _span(queues: list[int]) -> str:

@@ -7,17 +7,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from delayq.domain.codec import Record
 from delayq.domain.words import shown
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, allowed, words
-from delayq.store.commands.reading import read_reason, read_record
+from delayq.store.commands.reading import Found, dead_letter, read_reason
 from delayq.store.keys import QueueKeys
 
 __all__ = [
     "After",
     "Answers",
     "Brief",
-    "DeadLetter",
     "cancel",
     "dead_briefs",
     "dead_letters",
@@ -196,42 +194,26 @@ def deliver_now(
     )
 
 
-class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter: the time of death (Unix ms), its attempts, and the reason."""
-
-    id: str
-    queue: int
-    buried: int
-    attempts: int
-    reason: str
-    record: Record | None
-
-
 #: The (time, id) of the last letter of the page; (time, '') means from that time on.
 After = tuple[int, str]
 
 
-def dead_letters(keys: QueueKeys, limit: int, after: After | None = None) -> Command[list[DeadLetter]]:
+def dead_letters(keys: QueueKeys, limit: int, after: After | None = None) -> Command[list[Found]]:
     """Read a page of one queue's dead letters, oldest first, after the (time, id) of the previous page."""
 
-    def read(reply: list[Any]) -> list[DeadLetter]:
-        return [_letter(keys, id.decode(), buried, raw, text) for id, buried, raw, text in reply]
+    def read(reply: list[Any]) -> list[Found]:
+        return [dead_letter(id.decode(), keys.number, *one) for id, *one in reply]
 
     return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), _page(limit, after, False, "1"), read)
 
 
-def letters(keys: QueueKeys, ids: Sequence[str]) -> Command[list[DeadLetter | None]]:
+def letters(keys: QueueKeys, ids: Sequence[str]) -> Command[list[Found | None]]:
     """Read one queue's dead letters with these ids; None for an id that is none."""
 
-    def read(reply: list[Any]) -> list[DeadLetter | None]:
-        return [_letter(keys, id, *one) if one else None for id, one in zip(ids, reply, strict=True)]
+    def read(reply: list[Any]) -> list[Found | None]:
+        return [dead_letter(id, keys.number, *one) if one else None for id, one in zip(ids, reply, strict=True)]
 
     return Command("letters", (keys.pool, keys.dead, keys.reasons), ids, read)
-
-
-def _letter(keys: QueueKeys, id: str, buried: bytes, raw: bytes, text: bytes) -> DeadLetter:
-    _, tries, why = read_reason(text)
-    return DeadLetter(id=id, queue=keys.number, buried=int(buried), attempts=tries, reason=why, record=read_record(raw))
 
 
 def deaths(keys: QueueKeys, limit: int, after: After | None = None, *, newest: bool = False) -> Command[list[After]]:
@@ -257,7 +239,7 @@ def dead_briefs(keys: QueueKeys, limit: int, after: After | None = None) -> Comm
 
     def read(reply: list[Any]) -> list[Brief]:
         return [
-            Brief(id.decode(), int(buried), topic.decode(errors="replace"), read_reason(text)[2])
+            Brief(id.decode(), int(buried), topic.decode(errors="replace"), read_reason(text)[1])
             for id, buried, topic, text in reply
         ]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.domain.codec import CorruptRecord, Record
-from delayq.domain.message import State
+from delayq.domain.message import Message, State
 from delayq.domain.words import shown
 from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import ParkedSet, QueueKeys
@@ -27,6 +27,7 @@ __all__ = [
     "count_before",
     "count_key",
     "count_parked",
+    "dead_letter",
     "delivered_by_force",
     "due_in",
     "find_by_key",
@@ -51,7 +52,9 @@ LOOK_BY_KEY: Final = 5_000
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
+    """The facts about an id; `message` and `due` are None once it has ended, `attempts` counts failed ones.
+
+    The message comes from its `record` in the pool, or from the `answer` of the API, which has its own client.
 
     For a dead letter, `reason` is why and `ended` when it was buried. For an ended message, `ended` is when, and `topic`
     is its topic if that is remembered. `ended_by` is the name of the API key (or of the person) that cancelled or
@@ -64,6 +67,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     queue: int
     state: str
     record: Record | None = None
+    answer: Any = None
     due: int | None = None
     attempts: int = 0
     reason: str | None = None
@@ -72,6 +76,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     first_due: int | None = None
     next_probe: int | None = None
+
+    @property
+    def message(self) -> Message | None:
+        """The message, with its asked due time as `expect_date`."""
+        source = self.record or self.answer
+        return None if source is None else source.message(self.id)
 
     @property
     def known_topic(self) -> str | None:
@@ -124,9 +134,7 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
     raw, place, score, attempts, reason = reply
     due = int(score) if score else None
     if place == b"dead":
-        buried, tries, why = read_reason(reason)
-        record = read_record(raw)
-        return Found(id=id, queue=queue, state=State.DEAD, record=record, attempts=tries, reason=why, ended=buried)
+        return dead_letter(id, queue, reason.partition(b" ")[0], raw, reason)
     if place in (b"parked", b"held"):
         state = place.decode()
     elif due is not None and due > now and attempts:
@@ -140,6 +148,13 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
     return Found(id=id, queue=queue, state=state, record=read_record(raw), due=due, attempts=number(attempts))
 
 
+def dead_letter(id: str, queue: int, buried: bytes, raw: bytes, reason: bytes) -> Found:
+    """Return the facts about a dead letter, by the time of its death, its record and its stored reason."""
+    tries, why = read_reason(reason)
+    ended, record = number(buried), read_record(raw)
+    return Found(id=id, queue=queue, state=State.DEAD, record=record, attempts=tries, reason=why, ended=ended)
+
+
 def read_record(raw: bytes) -> Record | None:
     if not raw:  # only their sizes were requested: an exception for each would take most of the time
         return None
@@ -149,9 +164,9 @@ def read_record(raw: bytes) -> Record | None:
         return None
 
 
-def read_reason(text: bytes) -> tuple[int, int, str]:
-    buried, tries, why = (*text.split(b" ", 2), b"", b"", b"")[:3]
-    return number(buried), number(tries), why.decode(errors="replace")
+def read_reason(text: bytes) -> tuple[int, str]:
+    _, tries, why = (*text.split(b" ", 2), b"", b"", b"")[:3]
+    return number(tries), why.decode(errors="replace")
 
 
 class Carriers(list[str]):

@@ -1,18 +1,22 @@
-"""Answers to requests of many parts, and about the service itself. All others are in `delayq.answers`."""
+"""The answers to requests of many parts, and about the service itself."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from api.wire.problems import ProblemOut
+from delayq.answers.problems import ProblemOut
 from delayq.answers.service import FindingOut
-from delayq.answers.times import Ms, Time, one_of
+from delayq.answers.times import Ms, Time, given, known, one_of
+from delayq.base.errors import DelayqError
+from delayq.client.scheduling.schedule import Scheduled
 from delayq.domain.api_keys import Scope
 from delayq.domain.message import RESULTS, STATES
 
+T = TypeVar("T")
 Result = Annotated[str, Meta(extra_json_schema=one_of(*RESULTS))]
 
 
@@ -27,6 +31,13 @@ class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     due_ms: Ms | UnsetType | None = UNSET
     window: int | UnsetType = UNSET
     problem: ProblemOut | UnsetType = UNSET
+
+    def domain(self) -> Scheduled | None:
+        """Return the message, or None for a problem."""
+        if self.problem:
+            return None
+        id, queue, state = given(self.id), given(self.queue), given(self.state)
+        return Scheduled(id, queue, given(self.due_ms), state, self.status == 201, known(self.window))
 
 
 class BatchOut(msgspec.Struct):
@@ -55,6 +66,12 @@ class ResultOut(msgspec.Struct, omit_defaults=True):
     messages: list[ResultOut] | UnsetType = UNSET
     problem: ProblemOut | UnsetType = UNSET
 
+    def outcome(self, make: Callable[[str, str], T]) -> T | DelayqError:
+        """Return the result of one id, made of the id and the word, or the error."""
+        if self.problem:
+            return self.problem.error(id=known(self.id))
+        return make(given(self.id), given(self.result))
+
 
 class ResultsOut(msgspec.Struct):
     """A result for each id or key, in order."""
@@ -76,6 +93,10 @@ class MeOut(msgspec.Struct):
         ),
     ]
     session: Annotated[bool, Meta(description="Whether the request has a session of the console instead of a key.")]
+
+    def domain(self) -> dict[str, Any]:
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
 
 
 class HealthOut(msgspec.Struct, omit_defaults=True):
