@@ -7,7 +7,7 @@ import pytest
 
 from delayq.base.errors import StoreError
 from delayq.store import commands
-from delayq.store.commands import Bound, Known, KnownTopics, Listed, Outdated, Parked
+from delayq.store.commands import Known, KnownTopics, Listed, Most, Outdated, Parked
 from delayq.store.keys import ParkedSet
 from tests.support.queues import NEW_EPOCH, Queue, ids, row, taken
 
@@ -194,33 +194,39 @@ def test_a_release_appends_to_a_stream_exactly_once_as_many_as_there_are_permits
     hold(q, "a", "b", "c", "d", "e")
     resume(q)
     at = 20_010
-    some = [Bound("orders", [(at, 3), (at + 1, 2)], "fast")]
-    released = q.release("orders", now=at, version="2", known=[ORDERS], bounds=some)
+    released = q.release("orders", [(at, 3), (at + 1, 2)], now=at, version="2", known=[ORDERS])
     assert (released.appended, released.tickets, released.sets[HELD].count, released.left) == (
         2,
         [],
         3,
-        {"fast": 0},
+        {"orders": 0},
     )
     assert [one["id"] for one in q.stream("orders")] == ["a", "b"]
     assert (q.field("forwarded"), q.state().queue, q.admin.hlen(q.keys.pool)) == ("2", {}, 3)
     assert q.release("orders", 2, version="2", known=[ORDERS]).appended == 2
-    assert q.release("orders", 2, version="2", known=[ORDERS], bounds=[Bound("orders", 0)]).appended == 0
+    assert q.release("orders", [(at, 2)], now=at, version="2", known=[ORDERS]).appended == 0
     assert [one["id"] for one in q.stream("orders")] == ["a", "b", "c", "d"]
 
 
-def test_a_release_of_several_topics_takes_of_each_its_number_and_of_a_shared_limit_its_permits(q: Queue) -> None:
-    topics = {"mail": 2, "s.a": 3, "s.b": 3, "still": 3, "sms": 0, "empty": 5}
+def test_a_release_of_several_topics_takes_of_each_its_number_or_its_permits(q: Queue) -> None:
+    topics: dict[str, Most] = {
+        "mail": 2,
+        "s.a": [(30_000, 5)],
+        "s.b": [(20_011, 1), (30_000, 1)],
+        "still": 3,
+        "sms": 0,
+        "empty": 5,
+    }
     q.given(*(row(f"{topic}{n}", at=20_000 + n, topic=topic) for topic in topics for n in range(4) if topic != "empty"))
     q.pause("*")
     q.pull(now=20_010, version="1")
     q.pause("still", version="2")
     known = [Known("s.a", "s.a"), Known("s.b", "s.b")]
-    released = q.release(topics, version="2", known=known, bounds=[Bound(one, 5, "shared") for one in ("s.a", "s.b")])
+    released = q.release(topics, now=20_010, version="2", known=known)
     assert (ids(released), released.scores) == (["mail0", "mail1"], [20_000, 20_001])
-    assert [len(q.stream(one)) for one in ("s.a", "s.b")] == [3, 2]
-    assert (released.appended, released.left) == (5, {"shared": 0})
-    left = {"mail": 2, "s.a": 1, "s.b": 2, "still": 4, "sms": 4, "empty": 0}
+    assert [len(q.stream(one)) for one in ("s.a", "s.b")] == [4, 2]
+    assert (released.appended, released.left) == (6, {"s.a": 1, "s.b": 0})
+    left = {"mail": 2, "s.a": 0, "s.b": 2, "still": 4, "sms": 4, "empty": 0}
     assert {ParkedSet.topic(name): one.count for name, one in released.sets.items()} == left
     aside = {topic: len(q.state().parked.get(ParkedSet.of_topic(topic), {})) for topic in topics}
     assert (aside, q.state().queue) == (left, {"mail0": 20_000, "mail1": 20_001})

@@ -9,7 +9,7 @@ import pytest
 from delayq.base.errors import StoreError
 from delayq.domain.codec import CorruptRecord
 from delayq.store import commands, scripts
-from delayq.store.commands import Bound, BucketHere, Known
+from delayq.store.commands import BucketHere, Known
 from delayq.store.connect.store import Store
 from delayq.store.keys import META, rate_key
 from reliability.mutants.rules import replace_source
@@ -98,58 +98,59 @@ def test_large_amounts_pass_in_chunks_and_bytes_bound_what_is_appended(q: Queue)
 @pytest.mark.parametrize(
     ("at", "until", "appended", "left"),
     [
-        (20_000, ((20_100, 4), (20_300, 1)), 3, {"b": 2}),
-        (20_099, ((20_100, 4), (20_300, 1)), 3, {"b": 2}),
-        (20_100, ((20_100, 4), (20_300, 1)), 1, {"b": 0}),
-        (20_300, ((20_100, 4), (20_300, 1)), 0, {"b": 0}),
-        (20_000, (), 0, {"b": 0}),
+        (20_000, ((20_100, 4), (20_300, 1)), 3, 2),
+        (20_099, ((20_100, 4), (20_300, 1)), 3, 2),
+        (20_100, ((20_100, 4), (20_300, 1)), 1, 0),
+        (20_300, ((20_100, 4), (20_300, 1)), 0, 0),
+        (20_000, (), 0, 0),
     ],
 )
 def test_what_was_granted_until_then_is_not_appended_later(
-    q: Queue, at: int, until: tuple[tuple[int, int], ...], appended: int, left: dict[str, int]
+    q: Queue, at: int, until: tuple[tuple[int, int], ...], appended: int, left: int
 ) -> None:
-    """As by a pull that stood in a Redis that stood still."""
+    """As by a release that stood in a Redis that stood still."""
     q.given(*(row(id, at=20_000) for id in "abc"))
-    pulled = q.pull(now=at, known=[ORDERS, GENERAL], bounds=[Bound("orders", until, share="b")])
-    assert (pulled.appended, len(pulled.tickets), pulled.left) == (appended, 3 - appended, left)
-
-
-MANY = [f"many.{n}" for n in range(5)]
+    pulled = q.pull(now=at, known=[ORDERS, GENERAL], without_permits=["orders"])
+    assert (pulled.appended, pulled.tickets) == (0, [])
+    assert {name: one.count for name, one in pulled.sets.items()} == {"h:orders": 3}
+    released = q.release("orders", until, now=at, known=[ORDERS])
+    assert (released.appended, released.left) == (appended, {"orders": left})
+    assert released.sets["h:orders"].count == 3 - appended
 
 
 def test_a_pull_spends_from_buckets_on_its_server_what_it_appends(q: Queue) -> None:
-    q.given(*(row(f"{n}", at=20_000, topic=f"many.{n % 3}") for n in range(12)), row("x", at=20_000, topic="many.3"))
-
-    def pull(now: int, **buckets: str) -> tuple[int, int]:
+    def pull(now: int, name: str, *buckets: str) -> tuple[int, int]:
+        """How many of twelve messages of three topics and one of a fourth are appended, and how many go into sets."""
+        q.given(*(row(f"{name}{n}", at=20_000, topic=f"{name}.{n % 3 if n < 12 else 3}") for n in range(13)))
         known = [
-            Known(topic, topic, bucket=BucketHere(rate_key(name), 10, 3.0) if name else None)
-            for topic in MANY
-            for name in [buckets.get(topic.replace(".", "_"))]
+            Known(topic, topic, bucket=BucketHere(rate_key(bucket), 10, 3.0) if bucket else None)
+            for n, bucket in enumerate(buckets)
+            for topic in [f"{name}.{n}"]
         ]
         pulled = q.pull(now=now, known=known)
-        assert pulled.left == {}
-        return pulled.appended, len(pulled.tickets)
+        assert pulled.tickets == []
+        return pulled.appended, sum(one.count for one in pulled.sets.values())
 
-    assert pull(20_000, many_0="a", many_1="both", many_2="both", many_4="never") == (3 + 3 + 1, 1 + 5)
+    assert pull(20_000, "one", "a", "both", "both", "", "never") == (3 + 3 + 1, 1 + 5)
     spent = {name: q.run(commands.spend(name, 10, 3.0, 9, now=20_100)).count for name in ("a", "both", "never")}
     assert spent == {"a": 1, "both": 1, "never": 3}
-    assert pull(20_100, many_0="a", many_1="both", many_2="both") == (0, 6)
-    assert pull(20_301, many_0="a", many_1="both", many_2="both") == (1 + 2, 3)
+    assert pull(20_100, "two", "a", "both", "both", "") == (1, 12)
+    assert pull(20_301, "three", "a", "both", "both", "") == (2 + 2 + 1, 2 + 6)
     assert q.run(commands.spent("both")).count == 6
 
 
 def test_a_pull_by_former_policies_appends_nothing_and_one_replaces_the_bucket_of_a_former_version(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
-    known = [NEWS, Known("orders", "orders", bucket=BucketHere(rate_key("b"), 10, 3.0))]
+    known = [NEWS, *(Known(topic, topic, bucket=BucketHere(rate_key("b"), 10, 3.0)) for topic in ("orders", "mail"))]
     q.run(commands.spend("b", 10, 3.0, 1, version="0000000002-0", now=20_000))
     q.admin.hset(q.keys.state, "policies", "0000000001-0")
     pulled = q.pull(now=20_000, known=known, version="0000000001-0")
-    assert (pulled.appended, ids(pulled)) == (1, ["a"])
+    assert (pulled.appended, list(pulled.sets)) == (1, ["h:orders"])
     q.admin.delete(rate_key("b"))
     q.admin.hset(rate_key("b"), mapping={"free": 20_000_000, "version": ""})
-    q.given(row("c", at=20_000, topic="news"))
+    q.given(row("c", at=20_000, topic="mail"))
     pulled = q.pull(now=20_000, known=known, version="0000000001-0")
-    assert (pulled.appended, ids(pulled)) == (2, [])
+    assert (pulled.appended, list(pulled.sets)) == (1, [])
     assert q.run(commands.spent("b")).count == 1
 
 

@@ -18,7 +18,6 @@ from delayq.domain.message import Limits, Message
 from delayq.store import commands, scripts
 from delayq.store.commands import (
     Act,
-    Bound,
     Census,
     Change,
     Command,
@@ -123,8 +122,8 @@ def release(most: int, *known: Known, version: str = "2") -> Callable[[Queue], C
     return after(
         resumed,
         lambda q: commands.release(
-            q.keys, EPOCH, {"orders": most}, known=KnownTopics.of(q.keys, known or [Known("orders")]),
-            bounds=[Bound("orders", most)] if known else (), upto=None, now=NOW, version=version,
+            q.keys, EPOCH, {"orders": [(NOW + 1, most)] if known else most},
+            known=KnownTopics.of(q.keys, known or [Known("orders")]), upto=None, now=NOW, version=version,
         ),
     )  # fmt: skip
 

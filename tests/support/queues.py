@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -18,13 +18,13 @@ from delayq.domain.message import Limits, Message
 from delayq.store import commands
 from delayq.store.commands import (
     Answers,
-    Bound,
     Command,
     Found,
     Head,
     Known,
     KnownTopics,
     Listed,
+    Most,
     Outdated,
     Parked,
     Pulled,
@@ -339,7 +339,7 @@ class Queue:
         unlisted_general: bool = True,
         node_now: int | str = "",
         version: str = "",
-        bounds: Sequence[Bound] = (),
+        without_permits: Sequence[str] = (),
         in_memory: Sequence[bytes] = (),
         listed: Listed = Listed.NONE,
     ) -> Pulled:
@@ -359,7 +359,7 @@ class Queue:
                 now=self._at(now),
                 retention=self.retention,
                 version=version,
-                bounds=bounds,
+                without_permits=without_permits,
                 in_memory=in_memory,
                 listed=listed,
             )
@@ -373,8 +373,8 @@ class Queue:
 
     def release(
         self,
-        topics: str | dict[str, int],
-        most: int = 500,
+        topics: str | Mapping[str, Most],
+        most: Most = 500,
         *,
         upto: Head | None = None,
         now: int | None = None,
@@ -382,7 +382,6 @@ class Queue:
         version: str = "",
         node_now: int | str = "",
         known: Sequence[Known] = (),
-        bounds: Sequence[Bound] = (),
     ) -> Released:
         if isinstance(topics, str):
             topics = {topics: most}
@@ -393,7 +392,6 @@ class Queue:
                 epoch or self.epoch,
                 topics,
                 known=KnownTopics.of(self.keys, [streams.get(topic, Known(topic)) for topic in topics]),
-                bounds=bounds,
                 upto=upto,
                 now=self._at(now),
                 node_now=node_now,

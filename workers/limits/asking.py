@@ -6,7 +6,7 @@ Each server has its own thread, so a server that hangs stops only its own limits
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -18,7 +18,7 @@ from delayq.store import commands
 from delayq.store.commands import MOST_SLOTS, Command, Granted, Now, SlotRequest, Spending
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Store
-from workers.limits.limit import IDLE, Limit, Listener
+from workers.limits.limit import IDLE, Limit, Queue
 from workers.limits.rate import RateLimit
 from workers.limits.slots import SlotLimit
 
@@ -178,7 +178,7 @@ class _Asker:
             for part, answer in zip(parts, answers, strict=False):
                 each: list[Any] = answer if isinstance(answer, list) else [answer] * len(part)
                 answered += zip([limit for limit, _ in part], each, strict=True)
-            listeners: dict[Listener, dict[Limit, int]] = {}
+            listeners: dict[Queue, dict[Limit, int]] = {}
             for limit, answer in answered:
                 again, waiting, count = limit.take_answer(answer, now)
                 if again is not None:
@@ -248,13 +248,12 @@ class NodeLimits:
             known.update(bucket, policies.version, self._clock.monotonic())
         return known
 
-    def by_permits(self, names: Iterable[str], now: int) -> list[RateLimit]:
-        """The rates of these names for which a pull needs permits, because permits are short or messages wait for them.
+    def has_queue(self, name: str, now: int) -> bool:
+        """Whether permits of the rate of this name are short, or messages wait for them.
 
-        A pull that spent from the bucket itself would overtake these messages. Every pull calls this for all its limited topics.
+        A pull that spent from the bucket itself would overtake these messages. Every pull asks for all its limited topics.
         """
-        known = self._rates
-        return [rate for name in names if (rate := known.get(name)) is not None and rate.has_queue(now)]
+        return (rate := self._rates.get(name)) is not None and rate.has_queue(now)
 
     def _new(self, limit: L) -> L:
         """Forget unused limits when a new one comes. The new one counts as used, until its messages are admitted."""

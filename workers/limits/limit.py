@@ -24,11 +24,15 @@ PROMPT: Final = 250
 UNBOUNDED: Final = 2**31
 
 
-class Listener(Protocol):
-    """A sender or a pull job that waits for permits."""
+class Queue(Protocol):
+    """A pull job that has messages of limited topics."""
 
     def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
         """Receive how many permits each limit has, or how many messages it has room for; from any thread."""
+
+
+class Listener(Queue, Protocol):
+    """A sender whose messages wait for permits."""
 
     def waits_for(self, limit: Limit) -> int:
         """The number of messages in memory without a permit; from any thread."""
@@ -68,7 +72,7 @@ class Limit(ABC):
         self.server: Server | None = None  # from its first request on
         self._requested = False
         self._used_at = 0
-        self._parked: dict[Listener, _Parked] = {}
+        self._parked: dict[Queue, _Parked] = {}
         self._listeners: set[Listener] = set()
         self._pace = 0.0  # the number of sends that begin in LATELY
         self._pace_at = 0
@@ -102,7 +106,7 @@ class Limit(ABC):
     def _use_answer(self, answer: Any, asked_at: int) -> int | None:
         """Use the answer or error of a request, and return the time of the next call; under the lock."""
 
-    def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
+    def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Queue], int]:
         """Use an answer. Return the time of the next call, the listeners to notify, and the number of permits."""
         with self.lock:
             self._requested = False
@@ -110,7 +114,7 @@ class Limit(ABC):
 
     # -- messages of a queue -----------------------------------------------------------------------------------------
 
-    def admit(self, queue: Listener, count: int, head: Head, room: int, now: int) -> int:
+    def admit(self, queue: Queue, count: int, head: Head, room: int, now: int) -> int:
         """Admit messages of a queue to memory, and return how many of `count`.
 
         `room` is how many may wait without a permit, and `head` is the place of the earliest.
@@ -124,7 +128,7 @@ class Limit(ABC):
             self._used_at = now
             return admitted
 
-    def room_for(self, queue: Listener, head: Head, now: int) -> int:
+    def room_for(self, queue: Queue, head: Head, now: int) -> int:
         """The number of parked messages of a queue that may come back.
 
         It is 0 until half of the waiting messages have begun, because single messages would cost a round trip each.
@@ -133,7 +137,7 @@ class Limit(ABC):
             room = self._room(queue, head, now)
             return room if room >= self._waiting else 0
 
-    def _room(self, queue: Listener, head: Head, now: int) -> int:
+    def _room(self, queue: Queue, head: Head, now: int) -> int:
         if not self.is_short(now):
             return UNBOUNDED
         earlier = [one for other, one in self._parked.items() if other is not queue and one.head < head]
@@ -157,7 +161,7 @@ class Limit(ABC):
         with self.lock:
             self._waiting = max(0, self._waiting - count)
 
-    def report_parked(self, queue: Listener, count: int, head: Head, now: int) -> None:
+    def report_parked(self, queue: Queue, count: int, head: Head, now: int) -> None:
         """Replace the report of a queue about its parked messages."""
         with self.lock:
             known = self._parked.pop(queue, None)
@@ -182,7 +186,7 @@ class Limit(ABC):
 
         A sender that got fewer is notified when there are more.
         """
-        room, notified = 0, list[Listener]()
+        room, notified = 0, list[Queue]()
         with self.lock:
             begun = self._take(count, longest, now)
             self._waiting = max(0, self._waiting - begun)
@@ -255,26 +259,27 @@ class Limit(ABC):
             self._requested = True
             self._soon(self, max(self._not_before, now))
 
-    def _earliest(self, room: int) -> list[Listener]:
+    def _earliest(self, room: int) -> list[Queue]:
         """The queue with the earliest parked message, if there is room for one; under the lock.
 
         The next queue is notified when the messages of this one begin.
         """
         return [min(self._parked, key=lambda queue: self._parked[queue].head)] if self._parked and room > 0 else []
 
-    def _listeners_to_notify(self, now: int) -> tuple[list[Listener], int]:
+    def _listeners_to_notify(self, now: int) -> tuple[list[Queue], int]:
         """The listeners to notify, and the number of permits; under the lock."""
         if not (self._listeners or self._parked) or not (stock := self._count_permits(now)):
             return [], 0
-        listeners, self._listeners = list(self._listeners), set()
+        listeners: list[Queue] = list(self._listeners)
+        self._listeners = set()
         return listeners + self._earliest(stock + self._most_waiting(now) - self._waiting), stock
 
-    def _notify(self, listeners: Sequence[Listener], count: int) -> None:
+    def _notify(self, listeners: Sequence[Queue], count: int) -> None:
         for listener in listeners:
             listener.limits_have_more({self: count})
 
 
-def admit(limits: Sequence[Limit], queue: Listener, count: int, head: Head, room: int, now: int) -> int:
+def admit(limits: Sequence[Limit], queue: Queue, count: int, head: Head, room: int, now: int) -> int:
     """Call `Limit.admit` for messages that need permits of all these limits."""
     for place, limit in enumerate(limits):
         admitted = limit.admit(queue, count, head, room, now)

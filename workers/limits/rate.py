@@ -12,7 +12,7 @@ from typing import Any, Final
 from delayq.domain.policies import Bucket
 from delayq.store.commands import Granted, Spending
 from delayq.store.keys import rate_key
-from workers.limits.limit import IDLE, Limit, Listener
+from workers.limits.limit import IDLE, Limit, Listener, Queue
 
 #: The ends (monotonic ms) and the numbers of permits.
 Permits = Sequence[tuple[int, int]]
@@ -33,10 +33,8 @@ SHORT: Final = 2_000
 READY: Final = 1 / 8
 #: A node asks for the permits that it can use while they are valid, by its recent use, and MORE.
 MORE: Final = 500
-#: A pull takes permits that last for at least TRIP ms, because of its round trip. It takes at most 1/PART of those that no
-#: message waits for, because all queues pull at the same time.
+#: A release takes permits that last for at least TRIP ms, because of its round trip.
 TRIP: Final = 20
-PART: Final = 4
 
 
 def life_and_burst(bucket: Bucket) -> tuple[int, float]:
@@ -60,7 +58,6 @@ class RateLimit(Limit):
         self._low = 0  # ask for more permits if there are fewer than these
         self._asked = 0  # the number of permits in the last request
         self._got_at = 0  # the time of the last permits, while they are short
-        self.valid_until = 0  # the latest end of all permits; read without the lock
         self._use(bucket)
 
     def _use(self, bucket: Bucket) -> None:
@@ -88,8 +85,8 @@ class RateLimit(Limit):
         return now < self._short_until
 
     def has_queue(self, now: int) -> bool:
-        """Whether messages wait for permits or will soon, or there are permits."""
-        return self._waiting > 0 or self.valid_until > now or self.is_short(now)
+        """Whether messages wait for permits or permits are short."""
+        return self._waiting > 0 or bool(self._parked) or self.is_short(now)
 
     def _most_waiting(self, now: int) -> int:
         return min(super()._most_waiting(now), self._made)
@@ -132,16 +129,15 @@ class RateLimit(Limit):
                     return count
         return super().begin(sender, count, longest, now)
 
-    def take(self, waiting: int, most: int, now: int) -> Permits:
-        """Take permits for messages that a pull appends. `waiting` messages of the queue wait for permits."""
+    def take(self, most: int, now: int) -> Permits:
+        """Take permits for messages that a release appends."""
         with self.lock:
-            free = -(-(self._count_permits(now) - self._waiting) // PART)
-            taken = self._pop(min(most, waiting + max(0, free)), now + TRIP)
+            taken = self._pop(most, now + TRIP)
             self._count_begun(sum([count for _, count in taken]), now)
             return taken
 
     def put_back(self, permits: Permits, used: int, now: int) -> None:
-        """Return the permits that a pull did not use. It used those that end first."""
+        """Return the permits that a release did not use. It used those that end first."""
         with self.lock:
             for until, count in permits:
                 left = max(0, count - used)
@@ -183,7 +179,6 @@ class RateLimit(Limit):
         if isinstance(answer, Granted) and not answer.version:
             until = asked_at + self._life
             self._permits[until] = self._permits.get(until, 0) + answer.count
-            self.valid_until = max(self.valid_until, until)
             self._not_before = asked_at + round(self._pause(answer, asked_at))
         else:  # the number is unknown, or it is 0
             self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
@@ -191,7 +186,7 @@ class RateLimit(Limit):
             return self._not_before
         return asked_at + IDLE if self._parked else None
 
-    def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Listener], int]:
+    def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Queue], int]:
         """See `Limit`."""
         if isinstance(answer, Granted) and answer.version:
             self._outdated(answer.version)

@@ -17,8 +17,7 @@ A reset drops every message that is not being sent or acked.
 
 Only `InFlight` changes this state, in the thread of the queue's pull job. Other modules make the decisions. `sort` returns
 the next step of a pulled message, and `judge` the outcome of a send. A `Share` bounds the messages of a target. A message of a
-limited topic waits for its permit at its sender (SENDING). If a pull appends it to a stream in this Redis, it waits here
-(PULLED) until there is a permit. Then the owner pulls it again.
+limited topic waits for its permit at its sender (SENDING).
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from delayq.domain.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled, Released
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result
-from workers.limits.limit import Limit, Listener, admit
-from workers.queue.awaiting import AwaitingPermits
+from workers.limits.limit import Limit, Queue, admit
 from workers.queue.cursor import Cursor
 from workers.queue.ordering import Lanes
 from workers.queue.outcomes import Ack, Bury, Destination, Outcome, Park, Retry, judge, sort
@@ -72,7 +70,7 @@ class InFlight:
     """
 
     def __init__(
-        self, context: QueueContext, parked: ParkedSets, topics: Topics, listener: Listener, report: Report
+        self, context: QueueContext, parked: ParkedSets, topics: Topics, listener: Queue, report: Report
     ) -> None:
         self._context = context
         self.parked = parked
@@ -92,7 +90,6 @@ class InFlight:
         self._looked_at_limited = 0  # monotonic ms of the last check of the messages that wait for limits
         self._pauses = 0  # stalls of the process, counted when this tick began
         bounds, shares = context.bounds, len(context.senders) + 1
-        self.awaiting = AwaitingPermits(context.limits, context.clock, listener, bounds.window // 4)
         self._unit = max(1, bounds.window_bytes // bounds.window)
         self._shares = {
             name: Share(sender, max(1, bounds.window // shares), parked, self._lanes, report)
@@ -291,10 +288,6 @@ class InFlight:
             policies=self._policies,
             to_park=self.to_park,
         )
-        if destination is Destination.AWAIT_PERMIT and self.awaiting.add(message, self._policies):
-            return None
-        if destination is Destination.AWAIT_PERMIT:
-            destination = Park(ParkedSet.of_topic(message.topic))
         if destination is Destination.PULL_AGAIN:
             self._drop(message)
             return None
@@ -367,8 +360,6 @@ class InFlight:
         """
         if self._policies.limited:
             self._withdraw_limited(now)
-            for message in self.awaiting.with_permits():
-                self._drop(message)
         for share in self._shares.values():
             if not share.waiting:
                 continue
@@ -577,8 +568,6 @@ class InFlight:
             if policies.pauses:
                 for message in self._withdrawn(share, lambda one: policies.pause(one.topic) is not None):
                     self._drop(message)
-        for message in self.awaiting:
-            self._drop(message)
         self._sending_paused = {}
         if not policies.pauses:
             return
@@ -656,8 +645,6 @@ class InFlight:
             if message.probe is Probe.PERMITTED:
                 message.probe = Probe.NONE
                 self._share_of(message).sender.circuit.return_permit()
-            if self.awaiting:
-                self.awaiting.remove(message)
 
     def _share_of(self, message: InFlightMessage) -> Share:
         """The share of a message that has a target."""

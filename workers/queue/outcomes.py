@@ -49,7 +49,6 @@ class Destination(Enum):
 
     TO_TARGET = "to its target"
     PULL_AGAIN = "pull it again"
-    AWAIT_PERMIT = "wait for a permit, by which a pull appends it"
 
 
 def sort(
@@ -79,9 +78,6 @@ def sort(
         return Bury("expired")
     if route.name not in targets:  # then its topic is a stream in the same Redis
         error = refused.get((route.name, route.stream_of(message.topic)))
-        limited = policies.limited and not message.by_force and policies.bucket(message.topic) is not None
-        if error is None and limited:
-            return Destination.AWAIT_PERMIT
         if error is None:
             return Destination.PULL_AGAIN  # the pull did not know the stream, and the next one will
         if error.startswith("WRONGTYPE"):

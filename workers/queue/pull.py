@@ -10,8 +10,7 @@ import msgspec
 from delayq.base.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.domain.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import Command, Head, Listed, Most, Now, Outdated, Pulled, Released
-from workers.limits.rate import Permits, RateLimit
+from delayq.store.commands import Command, Head, Listed, Now, Outdated, Pulled, Released
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
@@ -32,20 +31,12 @@ TRIP: Final = 2
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """A pull, its start, and the permits by which it appends. A pull of fresh messages has their place instead of the offset."""
+    """A pull and its start. A pull of fresh messages has their place instead of the offset."""
 
     start: Head
     fresh: Cursor | None
     command: Command[Pulled | Outdated | None]
-    permits: Sequence[tuple[RateLimit, Permits]]
     every: bool  # it reads the names of all parked sets, also of topics
-
-
-class Release(msgspec.Struct, frozen=True):
-    """A release, and the permits with which it appends messages to streams in this Redis."""
-
-    command: Command[Released | Outdated | None]
-    permits: Sequence[tuple[RateLimit, Permits]] = ()
 
 
 class Pulling:
@@ -68,7 +59,8 @@ class Pulling:
         self._read_all = False  # the last pull came to the end of what was due
         self._most_bytes = MOST_BYTES
         self._now_offset: int | None = None  # the time of the last pull minus the monotonic clock
-        self._redis_offset: int | None = None  # the same for the clock of Redis, by which permits end
+        # The same for the clock of Redis, by which permits end.
+        self._redis_offset = self._clock.now() - self._clock.monotonic()
         # Times of the precise monotonic clock:
         self._set_off = 0.0  # the start of the last pulls
         self._unix_0 = 0.0  # the time 0 of the clock of pulls
@@ -110,9 +102,6 @@ class Pulling:
     def observe_policies(self, policies: Policies) -> None:
         """Use these policies from now on."""
         self._topics.observe_policies(policies)
-        topics = {name: topic for topic, name in self._topics.limited.items()}
-        for limit in self._context.limits.by_permits(topics, self._clock.monotonic()):
-            self._context.limits.rate(topics[limit.name], policies)  # permits of a former rate are dropped
 
     def look(self) -> None:
         """Pull at the next chance, because a wake may have been lost."""
@@ -155,8 +144,6 @@ class Pulling:
         listed = fresh is None and self._clock.precise() >= self._look_by
         every = listed and in_flight.parked.reads_all(self._clock.monotonic())
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
-        permits = self._take_permits() if self._topics.limited else []
-        most = {limit.name: self.valid_until(some) for limit, some in permits}
         return Pull(
             start,
             fresh,
@@ -170,7 +157,7 @@ class Pulling:
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
                 known=self._topics.known(context.keys),
-                bounds=self._topics.bounds(most),
+                without_permits=self._topics.without_permits(context.limits, self._clock.monotonic()),
                 in_memory=in_flight.behind(start),
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),
@@ -180,21 +167,12 @@ class Pulling:
                 listed=Listed.ALL if every else Listed.BUT_TOPICS if listed else Listed.NONE,
                 version=version,
             ),
-            permits,
             every,
         )
 
-    def _take_permits(self) -> list[tuple[RateLimit, Permits]]:
-        """Permits for what the next pull may append of limited topics, of each limit once."""
-        now, names = self._clock.monotonic(), dict.fromkeys(self._topics.limited.values())
-        limits = self._context.limits.by_permits(names, now)
-        return [(limit, limit.take(self._in_flight.awaiting.count_of(limit), self._look, now)) for limit in limits]
-
-    def valid_until(self, permits: Permits) -> Most:
-        """The permits for a script, with their ends by the clock of Redis."""
-        if (offset := self._redis_offset) is None:
-            return sum([count for _, count in permits])
-        return [(until + offset, count) for until, count in permits]
+    def by_redis(self, monotonic: int) -> int:
+        """A time of the monotonic clock by the clock of Redis (Unix ms)."""
+        return monotonic + self._redis_offset
 
     # -- after a pull ------------------------------------------------------------------------------------------------
 
@@ -231,7 +209,7 @@ class Pulling:
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
-        self._see(pulled, pull.permits)
+        self._see(pulled)
         self._in_flight.accept(pulled, min(self.now(), self._clock.now()), settled, pull.fresh)
         if pull.fresh is not None:
             self._flood.record_fresh(pulled)
@@ -243,12 +221,9 @@ class Pulling:
         self.in_backlog = pulled.more and (pulled.last is not None or bool(pulled.unknown_topics))
         self._next_due_at = None if pulled.next_due is None else self._unix_0 + pulled.next_due
 
-    def _see(self, brought: Pulled | Released, permits: Sequence[tuple[RateLimit, Permits]]) -> None:
-        """Return unused permits, and note which streams refuse messages."""
+    def _see(self, brought: Pulled | Released) -> None:
+        """Note which streams refuse messages, and report what came."""
         observer, spans = self._context.observer, self._context.spans
-        for limit, some in permits:
-            taken = sum([count for _, count in some])
-            limit.put_back(some, taken - brought.left.get(limit.name, taken), self._clock.monotonic())
         for topic, error in brought.refused.items():
             if not error.startswith("WRONGTYPE"):  # their messages are buried
                 self._topics.refuse(topic, error)
@@ -257,9 +232,9 @@ class Pulling:
         if spans is not None and brought.traces:
             spans.appended(brought.traces, self._clock.now())
 
-    def take_released(self, release: Release, released: Released) -> None:
+    def take_released(self, released: Released) -> None:
         """Accept messages that a release took out of parked sets."""
-        self._see(released, release.permits)
+        self._see(released)
         self._in_flight.accept_released(released, min(self.now(), self._clock.now()))
 
     def room_made(self) -> None:

@@ -26,9 +26,9 @@ from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
 from workers.queue.outcomes import Ack, Bury
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.pull import LONGEST_WAIT, Pull, Pulling, Release
+from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
 from workers.queue.queue_context import QueueContext
-from workers.queue.releasing import Releasing
+from workers.queue.releasing import Release, Releasing
 from workers.queue.settlement import Step
 from workers.queue.symptoms import LossDetector, Progress
 from workers.queue.topics import Topics
@@ -170,10 +170,6 @@ class PullJob:
             self._woken = True
         self._wake_puller()
 
-    def waits_for(self, limit: Limit) -> int:
-        """How many messages for streams in this Redis wait for permits of a limit."""
-        return self.in_flight.awaiting.count_of(limit)
-
     def pulled_by(self, wake: Callable[[], None], lives: Callable[[], bool]) -> None:
         """Attach the puller that runs this job: `wake` wakes it, and `lives` returns whether it runs."""
         self._wake_puller, self._puller_lives = wake, lives
@@ -290,9 +286,8 @@ class PullJob:
         # Releases run after the pulls, which would park their messages again.
         if backlog or not self._releasing.in_backlog:
             unix = min(self.now(), self._clock.now())
-            for release in self._releasing.releases(
-                policies, read_up_to, unix, now=now, valid_until=self._pulling.valid_until
-            ):
+            by_redis = self._pulling.by_redis
+            for release in self._releasing.releases(policies, read_up_to, unix, now=now, by_redis=by_redis):
                 tick.add(release.command, partial(self._released, release))
         if tick.pulls and not self._pulling.in_backlog:
             for beside in self._beside:
@@ -408,7 +403,8 @@ class PullJob:
 
     def _released(self, release: Release, answer: Released | Outdated | StoreError | None) -> None:
         if self._took(answer):
-            self._pulling.take_released(release, answer)
+            self._releasing.put_back(release, answer)
+            self._pulling.take_released(answer)
 
     def _took(self, answer: Brought | Outdated | StoreError | None) -> TypeGuard[Brought]:
         """Whether Redis ran a pull or a release. Notes the reason if not."""

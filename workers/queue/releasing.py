@@ -7,18 +7,19 @@ and a key's set when few messages of the key are in flight. The command that tak
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
+
+import msgspec
 
 from delayq.domain.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import Bound, Head, Most, Now
+from delayq.store.commands import Command, Head, Most, Now, Outdated, Released
 from delayq.store.keys import ParkedSet
-from workers.limits.limit import Limit, Listener
+from workers.limits.limit import Limit, Queue
 from workers.limits.rate import Permits, RateLimit
 from workers.queue import ordering
 from workers.queue.in_flight import InFlight
-from workers.queue.pull import Release
 from workers.queue.queue_context import QueueContext
 from workers.queue.share import Share
 from workers.queue.topics import Topics
@@ -34,6 +35,13 @@ SETS_AT_ONCE: Final = 8
 LOOKED_AT_ONCE: Final = 256
 
 
+class Release(msgspec.Struct, frozen=True):
+    """A release, and by topic the permits with which it appends messages to streams in this Redis."""
+
+    command: Command[Released | Outdated | None]
+    permits: Mapping[str, tuple[RateLimit, Permits]] = {}
+
+
 class _Turn:
     """The bounds of the releases of one tick, and the releases chosen so far."""
 
@@ -41,8 +49,7 @@ class _Turn:
         self.now = now
         self.counts: dict[str, int] = {}  # by topic
         self.others: dict[str, tuple[int, float]] = {}  # by the name of another set: the count, and where to begin
-        self.permits: dict[RateLimit, list[tuple[int, int]]] = {}
-        self.limited: dict[str, RateLimit] = {}  # topics whose messages are appended with permits
+        self.permits: dict[str, tuple[RateLimit, Permits]] = {}  # by topic, for messages that are appended
         self.left = MOST_AT_ONCE
         self.to_append = APPENDED_AT_ONCE
         self.shares: dict[Share, int] = {}  # how many messages each has room for
@@ -64,7 +71,7 @@ class _Turn:
 class Releasing:
     """Chooses which sets are released in a tick, and how much of each. Limits notify `listener`, the pull job, of permits."""
 
-    def __init__(self, context: QueueContext, in_flight: InFlight, topics: Topics, listener: Listener) -> None:
+    def __init__(self, context: QueueContext, in_flight: InFlight, topics: Topics, listener: Queue) -> None:
         self._context = context
         self._in_flight = in_flight
         self._parked = in_flight.parked
@@ -88,9 +95,12 @@ class Releasing:
         unix: int,
         *,
         now: Now,
-        valid_until: Callable[[Permits], Most],
+        by_redis: Callable[[int], int],
     ) -> list[Release]:
-        """Return the releases to send now: of no message after `read_up_to`, and of none due later than `unix`."""
+        """Return the releases to send now: of no message after `read_up_to`, and of none due later than `unix`.
+
+        `by_redis` converts times of the monotonic clock to the clock of Redis.
+        """
         parked = self._parked
         self.in_backlog = self.waits_for_pulls = parked.changed = False
         if not (parked or self._reported_demand or self._demand):
@@ -113,7 +123,7 @@ class Releasing:
         self._to_look_at = min(self._to_look_at, len(parked))
         self._notify_limits(turn)
         self.in_backlog = self.in_backlog or self._to_look_at > 0
-        found = [self._of_topics(turn, policies, read_up_to, now, valid_until)] if turn.counts else []
+        found = [self._of_topics(turn, policies, read_up_to, now, by_redis)] if turn.counts else []
         for name, (count, begin) in turn.others.items():
             found.append(self._of_set(name, count, policies, read_up_to, now, begin))
         return found
@@ -186,11 +196,15 @@ class Releasing:
 
     def _take_permits(self, topic: str, limit: Limit, count: int, turn: _Turn) -> int:
         assert isinstance(limit, RateLimit)  # messages that are appended here have no other limit
-        taken = limit.take(count, count, turn.now)
-        if taken:
-            turn.permits.setdefault(limit, []).extend(taken)
-            turn.limited[topic] = limit
+        if taken := limit.take(count, turn.now):
+            turn.permits[topic] = limit, taken
         return sum([some for _, some in taken])
+
+    def put_back(self, release: Release, released: Released) -> None:
+        """Put back the permits with which nothing was appended."""
+        for topic, (limit, some) in release.permits.items():
+            taken = sum([count for _, count in some])
+            limit.put_back(some, taken - released.left[topic], self._context.clock.monotonic())
 
     def _notify_limits(self, turn: _Turn) -> None:
         for limit, (count, earliest) in turn.demand.items():
@@ -208,25 +222,25 @@ class Releasing:
         self._reported_demand, self._demand, self._to_look_at = {}, {}, 0
 
     def _of_topics(
-        self, turn: _Turn, policies: Policies, read_up_to: Head | None, now: Now, valid_until: Callable[[Permits], Most]
+        self, turn: _Turn, policies: Policies, read_up_to: Head | None, now: Now, by_redis: Callable[[int], int]
     ) -> Release:
         context = self._context
-        permits = [(limit, sorted(some)) for limit, some in turn.permits.items()]
-        most = {limit: valid_until(some) for limit, some in permits}
+        topics: dict[str, Most] = {**turn.counts}
+        for topic, (_, some) in turn.permits.items():
+            topics[topic] = [(by_redis(until), count) for until, count in some]
         command = commands.release(
             context.keys,
             context.incarnation.name,
-            turn.counts,
+            topics,
             known=self._topics.to_release(turn.counts, context.keys),
             upto=read_up_to,
-            bounds=[Bound(topic, most[limit], limit.name) for topic, limit in turn.limited.items()],
             node_now=context.clock.now(),
             now=now,
             retention=context.retention,
             traced=context.spans is not None,
             version=policies.version,
         )
-        return Release(command, permits)
+        return Release(command, turn.permits)
 
     def _of_set(
         self, name: str, count: int | None, policies: Policies, read_up_to: Head | None, now: Now, begin: float = 0

@@ -13,10 +13,11 @@ import structlog
 
 from delayq.domain.policies import NO_POLICIES, Bucket, Policies
 from delayq.domain.routes import Route, Routes
-from delayq.store.commands import Bound, BucketHere, Known, KnownTopics, Most
+from delayq.store.commands import BucketHere, Known, KnownTopics
 from delayq.store.connect.address import CLUSTER, parse
 from delayq.store.keys import ParkedSet, QueueKeys, rate_key
 from delayq.targets.redis_stream.target import is_local
+from workers.limits.asking import NodeLimits
 from workers.limits.rate import life_and_burst
 
 #: The most topics that a pull gets. Further topics replace the oldest.
@@ -90,16 +91,13 @@ class Topics:
                 found[stream] = route.name
         return found
 
-    def bounds(self, most: Mapping[str, Most]) -> list[Bound]:
-        """The number of messages of limited topics that may be appended.
+    def without_permits(self, limits: NodeLimits, now: int) -> list[str]:
+        """The limited topics of streams that pulls move into their sets, from where releases append them by permits.
 
-        `most` has it by the name of the limit, for all its topics together. On a single server, pulls spend from the buckets of
-        the other limits themselves.
+        On a single server, pulls spend from the buckets of the other topics themselves.
         """
         limited = self.limited.items()
-        if self._one_server:
-            return [Bound(topic, most[name], name) for topic, name in limited if name in most]
-        return [Bound(topic, most.get(name, 0), name if name in most else "") for topic, name in limited]
+        return [topic for topic, name in limited if not self._one_server or limits.has_queue(name, now)]
 
     def to_release(self, topics: Iterable[str], keys: QueueKeys) -> KnownTopics:
         """The topics for a release of their sets."""

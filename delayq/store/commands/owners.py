@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -15,7 +15,6 @@ from delayq.store.keys import ParkedSet, QueueKeys
 
 __all__ = [
     "AsPulled",
-    "Bound",
     "BucketHere",
     "Claimed",
     "Head",
@@ -87,8 +86,6 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
       they also pass pauses and limits.
     - `parked` are the names of the parked sets; None if the caller did not ask for them.
     - `counted` is how many messages were ever scheduled, delivered and cancelled before this pull.
-    - `left` is, for each share, how many more messages the pull might have appended. It has no share if the pull read
-      no message.
     - `ahead` is how many ms the clock of Redis is ahead of `now`.
     - `sets` describes, by name, the sets into which the pull moved messages, except the sets of paused topics.
     """
@@ -110,7 +107,6 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     parked: tuple[str, ...] | None = None
     counted: tuple[int, ...] = ()
     let_past: Mapping[bytes, bool] = {}
-    left: Mapping[str, int] = {}
     ahead: int = 0
     sets: Mapping[str, Parked] = {}
 
@@ -148,7 +144,6 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         traces,
         parked,
         counted,
-        left,
         ahead,
         sets,
     ) = reply
@@ -170,7 +165,6 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         tuple(name.decode() for name in parked) if listed else None,
         tuple(map(number, counted)),
         _let_past(tickets, attempts) if any(attempts) else {},
-        _read_left(left) if left else {},
         ahead,
         _read_sets(sets) if sets else {},
     )
@@ -180,10 +174,6 @@ def _read_refused(reply: list[bytes]) -> dict[str, str]:
     return {
         topic.decode(): error.decode(errors="replace") for topic, error in zip(reply[::2], reply[1::2], strict=True)
     }
-
-
-def _read_left(reply: list[bytes]) -> dict[str, int]:
-    return {name.decode(): int(count) for name, count in zip(reply[::2], reply[1::2], strict=True)}
 
 
 def _read_sets(reply: list[Any]) -> dict[str, Parked]:
@@ -276,7 +266,7 @@ NO_TOPICS: Final = KnownTopics()
 #: The most bytes of messages that a script returns.
 MOST_BYTES: Final = 8 * 1024 * 1024
 
-#: A number of messages; or pairs of a number and the time until which it is valid (Unix ms).
+#: A number of messages; or permits: pairs of a time (Unix ms by the queue's server) and the number that is valid until then.
 Most = int | Sequence[tuple[int, int]]
 
 
@@ -286,28 +276,6 @@ class Listed(Enum):
     NONE = "0"
     BUT_TOPICS = "1"
     ALL = "2"
-
-
-class Bound(msgspec.Struct, frozen=True, dict=True):
-    """A pull may append at most `most` messages of a topic to its stream, and returns the others.
-
-    If `most` has times, each number is valid until its time, by the clock of the queue's server. Topics with the same
-    `share` share one `most`.
-    """
-
-    topic: str
-    most: Most
-    share: str = ""
-
-    @property
-    def written(self) -> Arg:
-        """Return `most` as the script reads it."""
-        return self.most if isinstance(self.most, int) else " ".join([f"{n}@{until}" for until, n in self.most]) or 0
-
-    @cached_property
-    def args(self) -> Sequence[Arg]:
-        """Return the arguments of the script, made only once: pulls that find nothing send the same ones again."""
-        return (self.topic, self.share, self.written)
 
 
 def _keys_to_deliver(keys: QueueKeys) -> tuple[str, ...]:
@@ -344,7 +312,7 @@ def pull(
     traced: bool = False,
     listed: Listed = Listed.NONE,
     version: str = "",
-    bounds: Sequence[Bound] = (),
+    without_permits: Sequence[str] = (),
     in_memory: Sequence[bytes] = (),
 ) -> Command[Pulled | Outdated | None]:
     """Take due messages, from the due time `offset` on.
@@ -354,17 +322,15 @@ def pull(
 
     - `traced` asks for the `traces` of appended messages, `listed` for names of parked sets.
     - `version` is the version of the policies that the owner applies.
+    - `without_permits` are the known topics whose messages the pull moves into their sets instead of appending them.
     - `in_memory` are the tickets after the offset that the owner has in flight. The pull does not take them again.
     """
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
-        listed.value, version, len(known.args) // 3, len(bounds),
-        *known.args,
+        listed.value, version, len(known.args) // 3, len(without_permits),
+        *known.args, *without_permits, *in_memory,
     ]  # fmt: skip
-    for bound in bounds:
-        args += bound.args
-    args += in_memory
     return Command(
         "pull",
         (*_keys_to_deliver(keys), *known.keys),
@@ -491,8 +457,9 @@ def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -
 class Released(msgspec.Struct, frozen=True, gc=False):
     """The answer to a release contains the messages that it took out of parked sets: they are in flight from now on.
 
-    `appended` counts the messages that went to streams. `refused`, `left` and `let_past` are as in `Pulled`. `sets`
-    describes, by name, the state of each set after the release. A release of one set drops tickets whose messages were
+    `appended` counts the messages that went to streams. `refused` and `let_past` are as in `Pulled`. `left` is, for each
+    topic with permits, how many more messages might have been appended. `sets` describes, by name, the state of each set
+    after the release. A release of one set drops tickets whose messages were
     cancelled or moved elsewhere. `dropped` is the earliest due time of these tickets.
     """
 
@@ -526,43 +493,43 @@ def _read_released(reply: list[Any]) -> Released | Outdated | None:
         records,
         _read_refused(refused),
         _read_traces(traces) if traces else (),
-        _read_left(left),
+        {topic.decode(): count for topic, count in zip(left[::2], left[1::2], strict=True)},
         _read_sets(sets),
         int(dropped) if dropped else None,
         _let_past(tickets, attempts) if any(attempts) else {},
     )
 
 
+def _written(most: Most) -> Arg:
+    return most if isinstance(most, int) else " ".join([f"{count}@{until}" for until, count in most])
+
+
 def release(
     keys: QueueKeys,
     epoch: str,
-    topics: Mapping[str, int],
+    topics: Mapping[str, Most],
     *,
     known: KnownTopics,
     upto: Head | None,
     most_bytes: int = MOST_BYTES,
-    bounds: Sequence[Bound] = (),
     node_now: Now = "",
     now: Now = "",
     retention: Retention = RETENTION,
     traced: bool = False,
     version: str = "",
 ) -> Command[Released | Outdated | None]:
-    """Take the earliest messages out of the sets of topics, at most as many of each topic as `topics` gives.
+    """Take the earliest messages out of the sets of topics, at most as many of each topic as `topics` gives, or by its permits.
 
     - The release takes no message after `upto`, the place that the pulls have reached (None: all due messages).
     - `known` has the same topics, in the same order.
-    - The release appends messages whose topic is a stream in this Redis, within their `bounds`.
+    - The release appends messages whose topic is a stream in this Redis.
 
     The answer is None if the owner is fenced.
     """
     args: list[Arg] = [
         epoch, now, node_now, version, *(upto or ("", "")), most_bytes, retention.window, retention.most,
-        "1" if traced else "0", len(topics), len(bounds), *known.args,
+        "1" if traced else "0", len(topics), *known.args, *map(_written, topics.values()),
     ]  # fmt: skip
-    for bound in bounds:
-        args += bound.args
-    args += topics.values()
     sets = [keys.parked(ParkedSet.of_topic(topic)) for topic in topics]
     return Command("release", (*_keys_to_deliver(keys), *sets, *known.keys), args, _read_released)
 
@@ -586,7 +553,7 @@ def release_set(
     answer is None if the owner is fenced.
     """
     args: list[Arg] = [
-        epoch, now, node_now, version, *(upto or ("", "")), MOST_BYTES, 0, 0, "0", 0, 0,
+        epoch, now, node_now, version, *(upto or ("", "")), MOST_BYTES, 0, 0, "0", 0,
         name, "all" if most is None else most, f"{begin:.6f}",
     ]  # fmt: skip
     return Command("release", (*_keys_to_deliver(keys), keys.parked(name)), args, _read_released)

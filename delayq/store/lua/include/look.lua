@@ -83,7 +83,11 @@ for i = 1, due_count do
     local topic = topic_end and sub(record, FIELDS, topic_end)
     local stream = topic and streams[topic]
     local forced = attempts[at] and find(attempts[at], '^%+0%d') -- a caller has it delivered in spite of pauses and limits
-    local held = topic and gated and not forced and is_held(topic)
+    local bound = stream and bounds[topic]
+    if bound == nil and spends then
+      bound = spends(topic)
+    end
+    local held = topic and gated and not forced and is_held(topic, bound)
     -- A corrupt message is returned to its owner. An error here, after the first XADD, would append the same messages
     -- again at every pull.
     if (stream == nil or held) and topic and not is_topic(topic) or stream and not is_sound(record, topic_end, tags_end,
@@ -98,13 +102,6 @@ for i = 1, due_count do
     if bytes > most_bytes and i - 1 - kept + #tickets > 0 then
       full = true
       break
-    end
-    local bound = bounds and bounds[topic]
-    if bound == nil and spends and stream then
-      bound = spends(topic)
-    end
-    if bound and bound.most < 1 and not forced then
-      stream = false -- returned: its owner decides whether it waits in memory
     end
     if held and unreachable then
       if looked == 0 then

@@ -1,7 +1,7 @@
 -- Take due messages of one queue, from the offset on. If the topic of a message is a stream in this Redis, the message
 -- is appended to it and removed here, exactly once. Other messages are returned and stay in the queue until they are
--- settled. A message of a paused topic, or of a topic whose set is not empty, moves into that set. It stays if a caller
--- forced its delivery, or if the owner has it in memory.
+-- settled. A message of a paused topic, of a topic whose set is not empty, or of a stream whose limit has no permit moves
+-- into the set of its topic. It stays if a caller forced its delivery, or if the owner has it in memory.
 -- KEYS: state queue pool attempts keys final dead reasons ended moves, then the streams, then the buckets.
 -- ARGV: epoch, now, node's now (ms, or ''), offset due time, offset ticket, most to return, most to look at, most bytes,
 --   fresh, then the following.
@@ -9,12 +9,11 @@
 --   From 10 on: unlisted topics ('general' or 'unknown'), window of final, most in final, traces, names, version.
 --   Traces are wanted with '1'. Names of parked sets are wanted with '1' (except those of topics) or '2' (all).
 --   The version is that of the policies that the owner uses.
---   From 16 on: number of known topics, number of limited topics, known topics, limited topics, tickets in memory.
+--   From 16 on: number of known topics, number of topics without permits, known topics, topics without permits, tickets
+--   in memory.
 --   A known topic has three values: topic, stream and MAXLEN ('' = none).
 --   The stream is its place behind the 10 keys, or '' for general.
 --   '=PLACE RATE BURST' behind MAXLEN means that the pull spends from the bucket of its rate.
---   A limited topic has three values: topic, the name that it shares ('' = none), and most to append of all together.
---   The latter is 'N' or 'N@TIME N@TIME ...', each valid until its time.
 --   The tickets in memory are those of the owner behind the offset.
 -- Returns: {'fenced', epoch}, {'policies', the queue's version} or {'ok', then these values}.
 --   'policies' means that the queue has another version, and nothing was done.
@@ -23,7 +22,6 @@
 --   Topics: unknown topics, then topic and error of each stream that accepts nothing. Their messages are returned.
 --   Traces: id, topic, attempt and traceparent of each appended message that has one. Then parked sets, if wanted.
 --   Counters before this pull: `scheduled`, `forwarded`, `cancelled`.
---   Permits: name of each share and how many more its topics might have appended.
 --   Last: how far Redis's clock is ahead of now (ms), and the sets of topics that grew and are not paused.
 --   A set has its name, the due time and ticket of its earliest message, and its number of tickets.
 -- @flags allow-oom
@@ -98,16 +96,19 @@ for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
 end
 
-local named_at, n_known, n_limited, streams_behind = 18, tonumber(ARGV[16]), tonumber(ARGV[17]), 10
+local named_at, n_known, n_without, streams_behind = 18, tonumber(ARGV[16]), tonumber(ARGV[17]), 10
 local in_memory
 if due_count == 0 then
-  n_known, n_limited = 0, 0
+  n_known, n_without = 0, 0
 end
 -- @include named_topics
+for i = named_end, named_end + n_without - 1 do
+  bounds[ARGV[i]] = NO_PERMITS
+end
+named_end = named_end + n_without
 local buckets = {}
 if n_known > 0 and #KEYS > 10 + n_streams then
   -- @guard MGET SET
-  bounds = bounds or {}
   -- Return the permits of the bucket for a topic's rate.
   spends = function(topic)
     local place, rate, burst = match(trims[topic] or '', '=(%d+) (%S+) (%S+)$')
@@ -137,7 +138,7 @@ end
 if ARGV[14] ~= '0' then
   -- @guard HDEL HSCAN
 end
-local gated, is_paused, is_held, unreachable = paused ~= nil or some_held, nil, nil, nil
+local gated, is_paused, is_held, unreachable = paused ~= nil or some_held or n_without > 0 or spends, nil, nil, nil
 if due_count > 0 and gated then
   -- @include held
   -- @guard HEXISTS HSET HSETNX ZADD ZCARD ZMSCORE ZREM ZREMRANGEBYRANK ZSCORE
@@ -233,11 +234,10 @@ for _, bound in pairs(buckets) do
     spend_from(bound.bucket, bound.bucket.has - bound.most)
   end
 end
--- @include permits_left
 -- @include forget_ended
 return {
   'ok', now_text, micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
   appended, tickets, scores, tried, returned, unknown, refused, traces, parked,
-  { known[4] or '0', known[5] or '0', known[6] or '0' }, permits_left, ahead, held_now,
+  { known[4] or '0', known[5] or '0', known[6] or '0' }, ahead, held_now,
 }

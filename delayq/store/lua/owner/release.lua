@@ -9,8 +9,9 @@
 -- ARGV: epoch, now, node's now (ms, or ''), the owner's policy version, due time and ticket that its pulls have reached,
 --   then the following.
 --   The due time and ticket are '' if the pulls have reached every due message.
---   From 7 on: most bytes, window of final, most in final, '1' for traces, numbers of named and of limited topics.
---   From 13 on: the topics as in pull, then for each topic how many to take at most.
+--   From 7 on: most bytes, window of final, most in final, '1' for traces, number of named topics.
+--   From 12 on: the topics as in pull, then for each topic how many to take at most.
+--   That is 'N', or for a stream with a limit the permits 'N@TIME N@TIME ...', each valid until its time.
 --   If no topic is named, these are for another set: its name, how many to take at most, and where to begin.
 --   'all' in place of the number moves everything into the sets of the topics. The beginning is 0 (the earliest) to 1.
 -- Returns: {'fenced', epoch}, {'policies', the queue's version} or {'ok', then these values}.
@@ -18,7 +19,7 @@
 --   Messages: now, how many were appended, then tickets, due times, attempts and records of those returned.
 --   Streams: topic and error of each that accepts nothing; id, topic, attempt and traceparent of each appended message
 --   that has one.
---   Permits: name of each share and how many more its topics might have appended.
+--   Permits: each topic with permits, and how many more of it might have been appended.
 --   Sets: each changed set, except those of paused topics. It has its name, due time and ticket of the earliest
 --   message, and number of tickets.
 --   The due time and ticket are '' if a set is empty.
@@ -47,7 +48,7 @@ local known_ahead = tonumber(known[3] or '') or 0
 local expiry_now, in_doubt = math.max(now, here - known_ahead), ahead - known_ahead >= 1000
 local most_bytes, now_text = tonumber(ARGV[7]), digits(now)
 local window, most_final, traced = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1'
-local named_at, n_known, n_limited = 13, tonumber(ARGV[11]), tonumber(ARGV[12])
+local named_at, n_known = 12, tonumber(ARGV[11])
 local paused, some_held, all_held, source = known[5] or nil, known[6] == '1', false, KEYS[11]
 local streams_behind = 10 + math.max(1, n_known)
 -- @include named_topics
@@ -63,13 +64,17 @@ local function stands_behind(one, other)
   return #one > #other
 end
 
--- Return how many messages of a topic may be taken. Topics that share permits have one total.
+-- Return how many messages of a topic may be taken. Permits may have ended: this call may have waited in a stalled server.
 local function most_of(place, topic)
-  local most, share = tonumber(ARGV[named_end + place - 1]), bounds and bounds[topic]
-  if share then
-    most = math.min(most, share.most - (share.taken or 0))
+  local most, valid = ARGV[named_end + place - 1], 0
+  if tonumber(most) then
+    return tonumber(most)
   end
-  return most
+  for some, by in string.gmatch(most, '(%d+)@(%d+)') do
+    valid = valid + (tonumber(by) > here and tonumber(some) or 0)
+  end
+  bounds[topic] = { most = valid }
+  return valid
 end
 
 local upto, upto_ticket = tonumber(ARGV[5]) or math.huge, ARGV[6]
@@ -90,13 +95,10 @@ end
 
 local mark_of_topic = paused and marks_of(paused)
 for place = 1, n_known do
-  local topic, before = ARGV[named_at + 3 * place - 3], due_count
+  local topic = ARGV[named_at + 3 * place - 3]
   local most = most_of(place, topic)
   if most > 0 and not (mark_of_topic and mark_of_topic(topic) < math.huge) then
     add(KEYS[10 + place], 0, most - 1)
-    if bounds and bounds[topic] then
-      bounds[topic].taken = (bounds[topic].taken or 0) + due_count - before
-    end
   end
   upto_of[place] = due_count
 end
@@ -149,8 +151,10 @@ if appended > 0 then
   redis.call('HINCRBY', state, 'forwarded', appended)
 end
 -- @include leave
-local more = true
--- @include permits_left
+local more, permits_left = true, {}
+for topic, bound in pairs(bounds) do
+  permits_left[#permits_left + 1], permits_left[#permits_left + 2] = topic, bound.most
+end
 -- @include forget_ended
 return {
   'ok', now_text, appended, tickets, scores, tried, returned, refused, traces, permits_left, left,
