@@ -70,7 +70,7 @@ _TARGET = re.compile(r"""\btarget["']?\s*[:=]\s*["']?([a-z]+):""")
 def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     """Return the extras of delayq that a command line needs, and the arguments of the Python in .venv."""
     if not arguments:
-        raise UsageError("no command given; use up, brokers, test, check, bench or openapi")
+        raise UsageError("no command given; use up, brokers, test, check, bench, openapi or release")
     name, rest = arguments[0], list(arguments[1:])
     if name == "up":
         options = up_options(rest)
@@ -91,6 +91,8 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         # The packages that a worker needs to send to them. The brokers themselves need no Python package.
         wanted = set(rest[1:] or BROKERS) if rest[0] == "up" else set()
         return wanted & BROKERS, ["-m", "testbed", *rest]
+    if name == "release" and rest and re.fullmatch(r"\d+\.\d+\.\d+", rest[0]) and rest[1:] in ([], ["--dry-run"]):
+        return {"test"}, ["-m", "devtools.release", *rest]
     if name == "openapi" and not rest:
         return {"test"}, ["-m", "devtools.check", "--openapi"]
     takes = {
@@ -98,8 +100,11 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         "check": "check takes only --fix",
         "bench": f"bench needs a name: {BENCHMARKS}",
         "openapi": "openapi takes no arguments",
+        "release": "release needs a version such as 0.2.0, and takes only --dry-run",
     }
-    raise UsageError(takes.get(name, f"unknown command {name!r}; use up, brokers, test, check, bench or openapi"))
+    raise UsageError(
+        takes.get(name, f"unknown command {name!r}; use up, brokers, test, check, bench, openapi or release")
+    )
 
 
 def extras_of_routes(cwd: str) -> set[str]:

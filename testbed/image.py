@@ -80,16 +80,16 @@ def make_base() -> None:
         _forget_others(BASE)
 
 
-def build(target: str) -> str:
+def build(target: str, context: Path = ROOT) -> str:
     """The name of the image of a target of the Dockerfile, built unless nothing of it has changed. Raises CannotBuild."""
     make_base()
     with _alone():
-        image = f"localhost/delayq-test-{target}:{_digest()}"
+        image = f"localhost/delayq-test-{target}:{_digest(context)}"
         if not _is_there(image):
             with tempfile.TemporaryDirectory() as folder:
                 words = f"--isolation chroot --network host --format docker --target {target} --tag {image}".split()
                 given = ("--build-arg", f"PYTHON={BASE}", *_downloads(Path(folder)))
-                _follow(f"building the image {target}", *_command("build", *words, *given, str(ROOT)))
+                _follow(f"building the image {target}", *_command("build", *words, *given, str(context)))
             _forget_others(image)
         return image
 
@@ -110,15 +110,15 @@ def config_of(image: str) -> dict[str, Any]:
     return found
 
 
-def _digest() -> str:
+def _digest(context: Path) -> str:
     """A word for all that goes into the image."""
-    text = (ROOT / "Dockerfile").read_text()
+    text = (context / "Dockerfile").read_text()
     sources = [path for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE) for path in line.split()]
     digest = hashlib.sha256(f"{BASE}\n{text}".encode())
     for path in sources:
-        for file in sorted([ROOT / path] if (ROOT / path).is_file() else (ROOT / path).rglob("*")):
+        for file in sorted([context / path] if (context / path).is_file() else (context / path).rglob("*")):
             if file.is_file() and file.suffix != ".pyc":
-                digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+                digest.update(f"{file.relative_to(context)}\n".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -6,12 +6,12 @@ import json
 import re
 import shutil
 import tarfile
-import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from devtools.release import version_of
 from tests.deploy.kubernetes import NEWEST
 from tests.deploy.rendering import CASES, CHART, ROOT, helm, of_kind, pod_specs, render, values
 
@@ -22,8 +22,7 @@ AS_OBJECT = '{{{{ define "notes" }}}}{notes}{{{{ end }}}}notes: |{{{{ include "n
 
 
 def test_the_image_is_that_of_this_version_unless_the_values_name_another() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == version
+    version = version_of(ROOT)
     digest = f"sha256:{'0' * 64}"
     for given, image in (
         ((), f"delayq:{version}"),

@@ -35,6 +35,9 @@ from tests.house.processes import ROOT
         ("bench", "bench needs a name"),
         ("brokers start kafka", "brokers needs up, down or fetch"),
         ("openapi now", "openapi takes no arguments"),
+        ("release", "release needs a version such as 0.2.0"),
+        ("release v0.2.0", "release needs a version such as 0.2.0"),
+        ("release 0.2.0 --publish", "takes only --dry-run"),
     ],
 )
 def test_wrong_use_is_refused(line: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +56,9 @@ def test_help_names_every_command_and_wrong_use_is_one_sentence(tmp_path: Path) 
 
     helped = dev("--help")
     assert helped.returncode == 0
-    assert all(f"./dev {name} " in helped.stdout for name in ("up", "brokers", "test", "check", "bench", "openapi"))
+    assert all(
+        f"./dev {name} " in helped.stdout for name in ("up", "brokers", "test", "check", "bench", "openapi", "release")
+    )
     refused = dev("up")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("dev: up: DELAYQ_API_PORT: 'http' is not a port")

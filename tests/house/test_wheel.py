@@ -22,6 +22,7 @@ from delayq import Client, Message
 from delayq.config import SETTINGS, variable
 from delayq.embedded.processes import LOCALHOST, free_port
 from devtools.pages import blocks_of
+from devtools.release import version_of
 from testbed.zookeeper import ZooKeeperServer
 from tests.house.processes import ROOT
 from tests.support.servers import ServerUnderTest
@@ -32,6 +33,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.long
 
 SERVICES = ("api", "coordinator", "workers")
+VERSION = version_of(ROOT)
 PAGE = ROOT / "docs" / "systemd.md"
 TESTING = ROOT / "docs" / "tasks" / "test-my-code.md"
 UNITS = {block.note.removeprefix("file "): block.text for block in blocks_of(PAGE) if block.note.endswith(".service")}
@@ -57,7 +59,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run("git", "init", "--quiet", cwd=folder)
     run("git", "add", "--all", cwd=folder)
     run(*git, "commit", "--quiet", "--no-verify", "--message", "x", cwd=folder)
-    run(*git, "tag", "v0.1.0", cwd=folder)
+    run(*git, "tag", f"v{VERSION}", cwd=folder)
     return folder
 
 
@@ -65,7 +67,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", folder)
-    run(sys.executable, "-m", "pip", "wheel", *options, f"git+file://{source}@v0.1.0", cwd=folder)
+    run(sys.executable, "-m", "pip", "wheel", *options, f"git+file://{source}@v{VERSION}", cwd=folder)
     (made,) = folder.iterdir()
     assert made.name in PAGE.read_text()
     return made
@@ -100,7 +102,8 @@ def test_a_project_of_ones_own_installs_the_library_as_the_readme_says_and_nothi
     offline = ["--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "--target", str(site)]
     run(sys.executable, "-m", *shlex.split(command), *offline, cwd=source.parent)
 
-    assert {path.name for path in site.iterdir()} == {"bin", "delayq", "pyspark_delayq.py", "delayq-0.1.0.dist-info"}
+    facts = f"delayq-{VERSION}.dist-info"
+    assert {path.name for path in site.iterdir()} == {"bin", "delayq", "pyspark_delayq.py", facts}
     files = [path for path in (ROOT / "delayq").rglob("*") if path.suffix in {".py", ".lua", ".typed"}]
     names = {str(path.relative_to(ROOT)) for path in files}
     assert any(name.startswith("delayq/store/lua/") for name in names) and "delayq/py.typed" in names
@@ -109,7 +112,7 @@ def test_a_project_of_ones_own_installs_the_library_as_the_readme_says_and_nothi
     names |= {f"delayq/_services/{path.relative_to(ROOT)}" for path in files}
     assert [name for name in names if not (site / name).is_file()] == []
     declared = configparser.ConfigParser(delimiters=["="])
-    declared.read_string((site / "delayq-0.1.0.dist-info" / "entry_points.txt").read_text())
+    declared.read_string((site / facts / "entry_points.txt").read_text())
     assert dict(declared["console_scripts"]) == {"delayq": "delayq.cli:main"}
     schemes = {"redis+stream", "log", "http", "https", "kafka", "rabbitmq", "rabbitmqs", "rocketmq"}
     assert set(declared["delayq.targets"]) == schemes

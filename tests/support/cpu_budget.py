@@ -27,6 +27,7 @@ EXCEPTIONS: Final = {
     "tests/reliability/": "a run of chaos is worth the faults that it sees, and the models search every state",
     "tests/benchmarks/test_smoke.py": "a benchmark loads servers as heavily as it can",
     "tests/deploy/test_image_build.py": "the image is built, and runs an API and a worker",
+    "tests/house/test_release_parts.py": "the parts of a release are built and installed",
     "tests/docs/test_blocks.py::test_the_page_is_a_story_that_works[docs/cli.md]": "the page has some forty commands, "
     "and each is a process",
     "tests/clients/test_generators.py": "compilers read tens of thousands of generated lines",
