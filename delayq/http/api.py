@@ -1,5 +1,5 @@
 # Made from async_api.py by ./dev check --fix; change that one.
-"""Sends requests to the API over connections that are kept, and repeats those whose answer was lost."""
+"""Sends requests to the API over connections that are kept, and repeats those whose answer was lost (decision 59)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends requests to the API over connections that are kept, and repeats those whose answer was lost."""
+"""Sends requests to the API over connections that are kept, and repeats those whose answer was lost (decision 59)."""
 
 from __future__ import annotations
 
