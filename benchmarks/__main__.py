@@ -31,9 +31,7 @@ from benchmarks.results import (
     commit,
     load,
     save,
-    text_of,
 )
-from benchmarks.running import limit
 from benchmarks.running.processes import allocator, server_for
 from delayq.base.errors import ConfigError, DelayqError
 from delayq.store import checks
@@ -109,7 +107,7 @@ def measure(name: str, scale: Scale) -> Result:
         figures, details = importlib.import_module(f"benchmarks.measures.{name}").run(scale)
     details[STOLEN] = meter.share()
     with server_for(scale) as running:
-        where = environment(running.url, limit.redis_cli() or "")
+        where = environment(running.url)
     result = Result(
         name=name,
         quick=scale.quick,
@@ -129,7 +127,7 @@ def measure(name: str, scale: Scale) -> Result:
     return result
 
 
-def environment(url: str, feeder: str) -> Environment:
+def environment(url: str) -> Environment:
     """Describe this machine, and the server at `url`."""
     with closing(Store(url)) as store:
         server = store.run(checks.server())
@@ -143,7 +141,6 @@ def environment(url: str, feeder: str) -> Environment:
         redis_py=version("redis"),
         server=f"{server.name} {server.version}" + (f", {server.primaries} primaries" * (server.primaries > 1)),
         allocator=allocator(url),
-        feeder=text_of(feeder, "--version") if feeder else "a socket",
         commit=commit(),
     )
 

@@ -39,24 +39,18 @@ def publishable(results: Sequence[Result]) -> bool:
 
 
 def render(results: Sequence[Result], docs: Path = DOCS) -> Path:
-    """Write the page, its plots and the results; raises ValueError if they are not publishable."""
+    """Write the page and the results; raises ValueError if they are not publishable."""
     if not publishable(results):
         raise ValueError(f"the page is rendered from full runs of one commit of all of {', '.join(NAMES)} only")
-    from benchmarks.plots import draw  # it loads slowly, and most runs draw nothing
-
-    plots = draw(results, docs / "benchmarks")
     save(docs / "benchmarks" / "results.json", results)
     page = docs / "benchmarks.md"
-    page.write_text(text(results, [(title, path.relative_to(docs)) for title, path in plots]))
+    page.write_text(text(results), encoding="utf-8")
     return page
 
 
-def text(results: Sequence[Result], plots: Iterable[tuple[str, Path]]) -> str:
+def text(results: Sequence[Result]) -> str:
     """The text of the page."""
-    parts = [_HEAD, _summary(results), _environments(results)]
-    parts += [f"![{title}]({path.as_posix()})\n" for title, path in plots]
-    parts += map(_section, results)
-    return "\n".join(parts)
+    return "\n".join([_HEAD, _summary(results), _environments(results), *map(_section, results)])
 
 
 def _summary(results: Sequence[Result]) -> str:
@@ -89,7 +83,6 @@ def _rows(environment: Environment) -> list[tuple[str, ...]]:
             f"{environment.cpu}, {environment.cores} cores, {environment.memory}, {environment.kernel}",
         ),
         ("server", f"{environment.server}, memory by {environment.allocator}"),
-        ("limit sent by", environment.feeder),
         ("Python", f"{environment.python}, redis-py {environment.redis_py}"),
         ("delayq", environment.commit),
     ]

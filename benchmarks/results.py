@@ -172,7 +172,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     redis_py: str
     server: str
     allocator: str
-    feeder: str
     commit: str
 
 

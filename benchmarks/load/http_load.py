@@ -1,49 +1,27 @@
-"""HTTP requests to a service: with wrk if it is installed, else with a sender in Python; and at an even rate.
+"""HTTP requests to a service: as many as it answers, each body once, or at an even rate.
 
-`http_load send …` is that sender in a process of its own. `http_load drip PORT COUNT` is a number of slow clients. A third of
-them drips a head, a third drips a body that nobody waits for, and a third sends nothing.
+`http_load URL BODIES CONNECTIONS SECONDS KEY [RATE]` is the sender in a process of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
-import json
-import random
 import re
-import resource
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from benchmarks import BenchmarkError
 from benchmarks.results import percentile
 from benchmarks.running.processes import ROOT
-
-_WRK_SCRIPT: Final = """
-local bodies, turn = {}, 0
-for line in io.lines(%s) do bodies[#bodies + 1] = line end
-local headers = { ["Content-Type"] = "application/json", ["Authorization"] = %s }
-local requests = {}
-init = function()
-  for i = 1, #bodies do requests[i] = wrk.format("POST", nil, headers, bodies[i]) end
-end
-request = function()
-  turn = turn %% #requests + 1
-  return requests[turn]
-end
-"""
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -67,40 +45,8 @@ class Paced(msgspec.Struct, frozen=True):
     p99: float
 
 
-def has_wrk() -> bool:
-    """Whether wrk is installed and sends the requests."""
-    return shutil.which("wrk") is not None
-
-
 def post(load: Load) -> float:
-    """POST the bodies again and again, each connection waiting for its answer; return the 2xx answers a second."""
-    return _wrk(load) if has_wrk() else _python(load)
-
-
-def _wrk(load: Load) -> float:
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        given = json.dumps(f"Bearer {load.key}") if load.key else "nil"
-        script.write(_WRK_SCRIPT % (json.dumps(str(load.bodies)), given))
-        script.flush()
-        command = ["wrk", "-t1", f"-c{load.connections}", f"-d{load.seconds:.0f}s", "--timeout", "10s"]
-        ran = subprocess.run([*command, "-s", script.name, load.url], capture_output=True, text=True, check=False)
-    return read_wrk(ran.stdout + ran.stderr)
-
-
-def read_wrk(output: str) -> float:
-    """Return the requests a second from the output of wrk; raise BenchmarkError if a request failed."""
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", output)
-    if rate is None or re.search(r"Non-2xx or 3xx responses|Socket errors", output):
-        raise BenchmarkError(f"wrk printed:\n{output}")
-    return float(rate.group(1))
-
-
-def post_each(load: Load) -> float:
-    """POST each body once, on kept connections; return the 2xx answers a second."""
-    return _python(load)
-
-
-def _python(load: Load) -> float:
+    """POST the bodies, each connection waiting for its answer; return the 2xx answers a second."""
     return float(_sender(load))
 
 
@@ -111,7 +57,7 @@ def paced(load: Load, rate: int) -> Paced:
 
 def _sender(load: Load, *more: str) -> str:
     """Run the sender in a process of its own, because this one may have a million messages; return its output."""
-    words = ["send", load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key, *more]
+    words = [load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key, *more]
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.load.http_load", *words],
         cwd=ROOT,
@@ -146,7 +92,7 @@ class _Connection:
 
 
 def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str = "") -> float:
-    """Do the same as `post`, in Python; without `seconds`, the same as `post_each`."""
+    """Do the work of `post`."""
     host, port, _ = _parts(url)
     turns = itertools.islice(_requests(url, bodies, key), None if seconds else len(bodies))
     most = inf if seconds else len(bodies)
@@ -205,43 +151,6 @@ def _parts(url: str) -> tuple[str, int, str]:
     return found.group(1), int(found.group(2)), found.group(3)
 
 
-#: Requests that slow clients never complete: a head, a body, nothing.
-SLOW: Final = (
-    b"GET /livez HTTP/1.1\r\nhost: x\r\nx-slow: ",
-    b"GET /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n",
-    b"",
-)
-
-
-async def _drip(port: int, number: int) -> None:
-    """Send a byte now and then, and connect again whenever the server closes the connection."""
-    while True:
-        with contextlib.suppress(OSError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(SLOW[number % len(SLOW)])
-                while True:
-                    await asyncio.sleep(random.uniform(0.5, 1.5))
-                    if reader.at_eof() or reader.exception() is not None:
-                        break
-                    if number % len(SLOW) < 2:
-                        writer.write(b"a")
-                        await writer.drain()
-            finally:
-                writer.close()
-        await asyncio.sleep(random.uniform(0, 0.1))
-
-
-async def _drip_all(port: int, count: int) -> None:
-    await asyncio.gather(*(_drip(port, number) for number in range(count)))
-
-
-def _drip_until_killed(port: str, count: str) -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(_drip_all(int(port), int(count)))
-
-
 def _send(url: str, path: str, connections: str, seconds: str, key: str, *rate: str) -> None:
     """Send requests; print the answers a second, or `Paced` if a rate is given."""
     bodies = Path(path).read_bytes().splitlines()
@@ -252,7 +161,5 @@ def _send(url: str, path: str, connections: str, seconds: str, key: str, *rate: 
         print(send(url, bodies, int(connections), float(seconds), key))
 
 
-ACTIONS: Final[dict[str, Callable[..., None]]] = {"send": _send, "drip": _drip_until_killed}
-
 if __name__ == "__main__":
-    ACTIONS[sys.argv[1]](*sys.argv[2:])
+    _send(*sys.argv[1:])

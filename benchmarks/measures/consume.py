@@ -26,7 +26,7 @@ from typing import Any, Final
 from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress, wait_for
 from benchmarks.load.backlog import sleep_until
-from benchmarks.load.http_load import Load, post_each
+from benchmarks.load.http_load import Load, post
 from benchmarks.load.messages import DAY, TOPICS, make, spread
 from benchmarks.load.receivers import RECEIVE
 from benchmarks.load.traffic import WARM_UP, Lateness, Plan, Traffic, lateness
@@ -194,7 +194,7 @@ def _acknowledging(scale: Scale) -> Figure:
         def scheduled() -> float:
             messages = list(make(count, spread(int(now()) + DAY, DAY), seed=next(seeds), topics=(TOPIC,)))
             write_batches(path, messages)
-            return BATCH * post_each(Load(f"{url}/messages:batch", path, CONNECTIONS))
+            return BATCH * post(Load(f"{url}/messages:batch", path, CONNECTIONS))
 
         def acknowledged() -> float:
             message = next(make(1, spread(int(now()), 1)))
@@ -209,7 +209,7 @@ def _acknowledging(scale: Scale) -> Figure:
                 left -= len(got)
                 bodies.append({"group": GROUP, "messages": [{"id": one.id, "lease": one.lease} for one in got]})
             write_lines(path, bodies)
-            return BATCH * post_each(Load(f"{url}/topics/{TOPIC}:ack", path, CONNECTIONS))
+            return BATCH * post(Load(f"{url}/topics/{TOPIC}:ack", path, CONNECTIONS))
 
         pairs = in_pairs("consume, acknowledging over HTTP", scale.runs, scheduled, acknowledged, swap=True)
     return paired("acknowledging 100 with each call over HTTP", "messages/s", pairs, goal=ACK_GOAL)

@@ -5,33 +5,26 @@ FastAPI and Pydantic with the same payload, server and settings. They use 64 con
 after the other. At 1,000/s they arrive in an open loop on 16 connections, and the CPU time counts.
 
 API keys: two APIs on one Redis take single messages in turn, on 64 connections. One requires keys (the key has scopes and a
-rate, no quota), the other does not; the ratio of each pair counts. Slow clients: a client schedules one message after the
-other, alone and beside 1,000 slow sockets. These send a byte a second or nothing, and never a complete request. The figure
-is the rise of the client's p99 in ms.
+rate, no quota), the other does not; the ratio of each pair counts.
 """
 
 from __future__ import annotations
 
-import http.client
-import itertools
-import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from benchmarks import BenchmarkError
-from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress, wait_for
+from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load.http_load import Load, Paced, paced, post
 from benchmarks.load.messages import DAY, make, spread
 from benchmarks.measures.schedule import measure_limit
-from benchmarks.results import Figure, paired, percentile, single
+from benchmarks.results import Figure, paired, single
 from benchmarks.running import limit
-from benchmarks.running.processes import api, http_service, python, server_for
+from benchmarks.running.processes import api, http_service, server_for
 from delayq import Client, Message
 from delayq.domain.api_keys import SCOPES, make_key, write_keys
 from delayq.embedded.processes import free_port
@@ -45,21 +38,15 @@ RATE_CONNECTIONS: Final = 16
 RATE_US: Final = 300
 ALONE_US: Final = 450
 GOALS: Final = {"batches of 100": 0.5, "single messages": 1.5}
-#: Slow sockets, and the clients that open them. Several clients are between two connections because the API has closed theirs.
-SOCKETS: Final = 1_000
-CLIENTS: Final = 1_150
-#: s between two requests of the client whose answers are timed.
-PAUSE: Final = 0.005
 #: s of each side of a pair with and without keys. The difference is small, so many short pairs are measured.
 PAIRED: Final = 2.0
 MOST_PAIRS: Final = 21
 LEAST_PAIRS: Final = 9
 GOAL_KEYS: Final = 0.95
-GOAL_SLOW_MS: Final = 20
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure batches, single messages, API keys and slow clients."""
+    """Measure batches, single messages and API keys."""
     seconds = 4.0 if scale.quick else 6.0
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
@@ -74,7 +61,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             _singles(scale, bodies, seconds, details),
             *_one_after_the_other(scale, bodies, seconds),
             _at_a_rate(scale, bodies, seconds),
-            *_keys_and_slow_clients(scale, folder, bodies, 2.0 if scale.quick else seconds, details),
+            _with_a_key(scale, folder, bodies, details),
         ]
     return figures, details
 
@@ -203,10 +190,8 @@ def _empty(bodies: Path, connections: int, seconds: float) -> float:
         return post(Load(url, bodies, connections, seconds))
 
 
-def _keys_and_slow_clients(
-    scale: Scale, folder: Path, bodies: Path, seconds: float, details: dict[str, Any]
-) -> list[Figure]:
-    """Compare single messages with a key with those without; the p99 beside slow sockets minus the p99 without them."""
+def _with_a_key(scale: Scale, folder: Path, bodies: Path, details: dict[str, Any]) -> Figure:
+    """Compare single messages with a key with those without."""
     key, entry = make_key("benchmark", {"*": SCOPES}, rate=10**9)
     keys = folder / "keys.json"
     write_keys(keys, [entry])
@@ -223,9 +208,6 @@ def _keys_and_slow_clients(
             used[port].end(round(found * seconds))
             return found
 
-        for port, given, answer in ((open, "", 201), (guarded, key, 201), (guarded, "", 401)):
-            if (status := _post_one(port, given, bodies)) != answer:
-                raise BenchmarkError(f"the API {'with' if port == guarded else 'without'} keys answered {status}")
         for port, given in ((open, ""), (guarded, key)):
             rate(port, given, 1)  # warm up
         pairs = in_pairs(
@@ -239,66 +221,4 @@ def _keys_and_slow_clients(
         details["CPU µs a request"] = {
             "without keys": used[open].each()["api"], "with a key": used[guarded].each()["api"]
         }  # fmt: skip
-        slow = [_slow(guarded, key, bodies, seconds, details) for _ in range(scale.runs)]
-    return [
-        paired("single messages with a key, beside those without", "requests/s", pairs, goal=GOAL_KEYS),
-        single(f"p99 of other requests beside {SOCKETS:,} slow sockets, added", "ms", slow, goal=GOAL_SLOW_MS),
-    ]
-
-
-def _slow(port: int, key: str, bodies: Path, seconds: float, details: dict[str, Any]) -> float:
-    progress("http, slow sockets: without them")
-    before = _p99(port, key, bodies, seconds)
-    with python("-m", "benchmarks.load.http_load", "drip", str(port), str(CLIENTS)) as process:
-        wait_for(f"{SOCKETS:,} slow sockets", lambda: _open(process.pid) >= SOCKETS, seconds=30)
-        beside = _p99(port, key, bodies, seconds)
-        process.check()
-        there = _open(process.pid)
-    if there < 0.95 * SOCKETS:
-        raise BenchmarkError(f"only {there} slow sockets were left")
-    progress(f"http: p99 {before:.2f} ms without, {beside:.2f} ms beside {there} slow sockets")
-    found = {"without": before, "beside slow sockets": beside, "sockets": there}
-    details.setdefault("p99 of other requests, ms", []).append(found)
-    return beside - before
-
-
-def _open(pid: int) -> int:
-    """The number of sockets of a process."""
-    count = 0
-    for one in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # it was closed meanwhile
-            count += os.readlink(one).startswith("socket:")
-    return count
-
-
-def _post_one(port: int, key: str, bodies: Path) -> int:
-    """Schedule one message; return the status of the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("POST", "/v1/messages", bodies.read_bytes().splitlines()[0], _headers(key))
-    status = connection.getresponse().status
-    connection.close()
-    return status
-
-
-def _headers(key: str) -> dict[str, str]:
-    return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-
-
-def _p99(port: int, key: str, bodies: Path, seconds: float) -> float:
-    """The p99 in ms of one client's messages, one after the other on a kept connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    headers = _headers(key)
-    took: list[float] = []
-    turns = itertools.cycle(bodies.read_bytes().splitlines())
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        began = time.perf_counter()
-        connection.request("POST", "/v1/messages", next(turns), headers)
-        answer = connection.getresponse()
-        answer.read()
-        took.append(1_000 * (time.perf_counter() - began))
-        if answer.status != 201:
-            raise BenchmarkError(f"the API answered {answer.status}")
-        time.sleep(PAUSE)
-    connection.close()
-    return percentile(sorted(took), 99)
+    return paired("single messages with a key, beside those without", "requests/s", pairs, goal=GOAL_KEYS)

@@ -1,6 +1,6 @@
 """Scheduling in bulk: `Client.schedule_many` in one process, with a list of messages that are due within a day.
 
-The limit is `redis-cli --pipe` with HSET and ZADD for the same messages, and another ZADD for each message with a key.
+The limit is a plain socket that sends HSET and ZADD for the same messages, and another ZADD for each message with a key.
 
 The cost of one call of the script that schedules one message: CPU of the server in packets of 100 calls. It is compared with
 the smallest possible script, HSET and ZADD, with the same KEYS and ARGV.
@@ -39,8 +39,6 @@ from testbed.errors import ServerMissing
 MESSAGES: Final = 500_000
 GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}
-#: Without redis-cli this sender measures the limit, so it must not be slower.
-FEEDER = "the limit's socket feeder, beside redis-cli"
 ONE: Final = "one schedule script beside a minimal HSET + ZADD script, server CPU"
 _JEMALLOC: Final = f"{ONE}, with jemalloc"
 _MOST_TIMES: Final = 2.5
@@ -73,11 +71,6 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             )
             figures.append(paired(_KEYS[keys], "messages/s", pairs, goal=goal))
             details[f"{_KEYS[keys]}, CPU µs a message"] = costs
-        if limit.redis_cli() is not None:
-            pairs = in_pairs(
-                FEEDER, scale.runs, partial(measure_limit, path, messages), partial(_by_socket, path, messages)
-            )
-            figures.append(paired(FEEDER, "messages/s", pairs, goal=0.95))
     if not scale.redis_url:
         figures.append(_one_script(ONE, scale))
         try:
@@ -139,13 +132,6 @@ def _check(url: str, outcomes: list[Any], expected: int) -> None:
         there = sum(connection.zcard(queue_keys(queue).queue) for queue in range(QUEUES))
     if there != expected:
         raise BenchmarkError(f"the queues have {there} messages instead of {expected}")
-
-
-def _by_socket(path: Path, messages: list[Message]) -> float:
-    with server() as running:
-        began = time.perf_counter()
-        limit.feed_by_socket(running.port, path, _replies(messages))
-        return len(messages) / (time.perf_counter() - began)
 
 
 def _one_script(what: str, scale: Scale, binary: Path | None = None) -> Figure:

@@ -1,18 +1,14 @@
-"""The limit: one Redis that `redis-cli --pipe` feeds with the fewest commands that the same messages need.
+"""The limit: one Redis that a plain socket feeds with the fewest commands that the same messages need.
 
 To schedule: HSET into the pool and ZADD into the queue for each message, and a ZADD for its key. To drain: HGET, XADD, ZREM
 and HDEL for each message, and a ZREM for its key; each command finds its data. Or in batches of 200: HMGET, an XADD for each
 message, ZREMRANGEBYRANK, HDEL and one ZREM for all keys. Records have delayq's size, stream entries delayq's fields, and the
-16 queues take turns in runs of 500 messages, as in delayq's own calls. A file has the encoded commands. Without redis-cli a
-sender over a plain socket takes its place.
+16 queues take turns in runs of 500 messages, as in delayq's own calls. A file has the encoded commands.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +28,6 @@ Placed = tuple[int, bytes]
 
 RUN: Final = 500
 BATCH: Final = 200
-_CLI: Final = ("redis-cli", "valkey-cli")
 _CHUNK: Final = 1 << 17
 
 
@@ -137,38 +132,15 @@ def _member(key: str, id: bytes) -> bytes:
     return key.encode() + b"\0" + id
 
 
-def redis_cli() -> str | None:
-    """The path of redis-cli or valkey-cli; None if neither is installed."""
-    return next(filter(None, map(shutil.which, _CLI)), None)
-
-
 def feed(port: int, path: Path, replies: int) -> float:
-    """Send a file of commands and wait for as many replies; return the seconds."""
+    """Send a file of commands over a plain socket and wait for as many replies; return the seconds."""
     began = time.perf_counter()
-    if (cli := redis_cli()) is None:
-        feed_by_socket(port, path, replies)
-    else:
-        with path.open("rb") as file:
-            ran = subprocess.run(
-                [cli, "-h", "127.0.0.1", "-p", str(port), "--pipe"],
-                stdin=file,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        said = re.search(r"errors: (\d+), replies: (\d+)", ran.stdout)
-        if said is None or said.groups() != ("0", str(replies)):
-            raise BenchmarkError(f"redis-cli --pipe, with {replies} commands, said: {ran.stdout}{ran.stderr}")
-    return time.perf_counter() - began
-
-
-def feed_by_socket(port: int, path: Path, replies: int) -> None:
-    """Do the same without redis-cli; an error among the replies is a BenchmarkError."""
     with socket.create_connection(("127.0.0.1", port)) as connection, path.open("rb") as file:
         sender = Thread(target=connection.sendfile, args=(file,), daemon=True)
         sender.start()
         _count(connection, replies)
         sender.join()
+    return time.perf_counter() - began
 
 
 def _count(connection: socket.socket, replies: int) -> None:

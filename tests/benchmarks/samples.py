@@ -15,7 +15,6 @@ ENVIRONMENT = Environment(
     redis_py="8.1.0",
     server="valkey 9.1.2",
     allocator="libc",
-    feeder="redis-cli 7.0.15",
     commit="0123456789ab",
 )
 

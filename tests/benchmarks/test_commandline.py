@@ -43,7 +43,7 @@ class Measures:
 def measures(monkeypatch: pytest.MonkeyPatch) -> Measures:
     made = Measures()
     monkeypatch.setattr(commandline, "importlib", made)
-    monkeypatch.setattr(commandline, "environment", lambda url, feeder: ENVIRONMENT)
+    monkeypatch.setattr(commandline, "environment", lambda url: ENVIRONMENT)
     monkeypatch.setattr(commandline, "commit", lambda: ENVIRONMENT.commit)
     monkeypatch.setattr(commandline, "server_for", lambda scale: nullcontext(SimpleNamespace(url="redis://h")))
     monkeypatch.setattr(report, "render", made.render)

@@ -11,10 +11,8 @@ from benchmarks import report
 from benchmarks.results import STOLEN, load
 from tests.benchmarks.samples import all_results
 
-pytestmark = pytest.mark.long  # it draws plots
 
-
-def test_the_page_shows_figures_goals_machine_and_plots(tmp_path: Path) -> None:
+def test_the_page_shows_figures_goals_and_machine(tmp_path: Path) -> None:
     first, *others = all_results()
     results = [msgspec.structs.replace(first, details={STOLEN: 0.19}), *others]
     page = report.render(results, tmp_path).read_text()
@@ -29,9 +27,6 @@ def test_the_page_shows_figures_goals_machine_and_plots(tmp_path: Path) -> None:
         "The host gave 19% of the CPU time",
     ):
         assert part in page
-    plots = [line.split("(")[1].rstrip(")") for line in page.splitlines() if line.startswith("![")]
-    assert len(plots) == 5
-    assert all((tmp_path / plot).stat().st_size > 0 for plot in plots)
     assert load(tmp_path / "benchmarks" / "results.json") == results
 
 
