@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks import BenchmarkError
-from benchmarks.brokers import Broker, Note, Plain, main
+from benchmarks.brokers import Plain, main
 from testbed.kafka import Kafka
-
-PATIENCE: Final = 10.0
 
 
 class KafkaKit:
@@ -25,7 +23,7 @@ class KafkaKit:
     quick = 50_000
 
     @contextmanager
-    def running(self, topics: Sequence[str]) -> Iterator[Broker]:
+    def running(self, topics: Sequence[str]) -> Iterator[str]:
         """Start a broker whose topics record the time of each message."""
         with Kafka() as server:
             stamped = {"message.timestamp.type": "LogAppendTime"}
@@ -33,7 +31,7 @@ class KafkaKit:
             made = admin.create_topics([NewTopic(topic, 1, 1, config=stamped) for topic in topics])
             for future in made.values():
                 future.result(30)
-            yield server
+            yield server.url
 
     def alone(self, url: str, messages: Sequence[Plain]) -> float:
         """Send with an idempotent producer and a report for each message."""
@@ -64,26 +62,6 @@ class KafkaKit:
         if confirmed != len(messages):
             raise BenchmarkError(f"Kafka confirmed {confirmed} of {len(messages)} messages")
         return took
-
-    def source(self, broker: Broker) -> str:
-        """The broker's URL."""
-        return broker.url
-
-    def read(self, source: str, topic: str, count: int, note: Note) -> None:
-        """Read the topic from its beginning."""
-        settings = {"bootstrap.servers": _servers(source), "group.id": "bench", "fetch.wait.max.ms": 5}
-        with closing(Consumer(settings)) as consumer:
-            consumer.assign([TopicPartition(topic, 0, 0)])
-            seen = 0
-            while seen < count:
-                message = consumer.poll(PATIENCE if seen else 60.0)
-                if message is None:
-                    break
-                if message.error():
-                    continue
-                headers: Any = message.headers()
-                note(int(dict(headers)["due"]), message.timestamp()[1])
-                seen += 1
 
 
 def _servers(url: str) -> str:

@@ -11,10 +11,9 @@ import pika
 from pika.adapters.select_connection import SelectConnection
 
 from benchmarks import BenchmarkError
-from benchmarks.brokers import Broker, Note, Plain, main
+from benchmarks.brokers import Plain, main
 from testbed.rabbitmq import RabbitMQ
 
-PATIENCE: Final = 10.0
 WINDOW: Final = 1_000
 WITHIN: Final = 300.0
 
@@ -26,39 +25,18 @@ class RabbitMQKit:
     quick = 20_000
 
     @contextmanager
-    def running(self, topics: Sequence[str]) -> Iterator[Broker]:
+    def running(self, topics: Sequence[str]) -> Iterator[str]:
         """Start a broker with queues behind the default exchange."""
         with RabbitMQ() as server:
             with closing(pika.BlockingConnection(pika.URLParameters(server.amqp_url))) as connection:
                 channel = connection.channel()
                 for topic in topics:
                     channel.queue_declare(topic, durable=True)
-            yield server
+            yield server.url
 
     def alone(self, url: str, messages: Sequence[Plain]) -> float:
         """Send persistent messages on a channel with confirms; as many are under way as delayq sends at once."""
         return _Publishing(url, messages).run()
-
-    def source(self, broker: Broker) -> str:
-        """The broker's URL."""
-        return broker.url
-
-    def read(self, source: str, topic: str, count: int, note: Note) -> None:
-        """Read the queue; a message that was read is gone."""
-        seen = 0
-
-        def arrived(channel: Any, method: Any, properties: Any, body: bytes) -> None:
-            nonlocal seen
-            note(int(properties.headers["delayq-due"]), 0)
-            seen += 1
-
-        with closing(pika.BlockingConnection(pika.URLParameters(_amqp(source)))) as connection:
-            connection.channel().basic_consume(topic, arrived, auto_ack=True)
-            patience, before = 60.0, -1
-            while before < seen < count:
-                before = seen
-                connection.process_data_events(patience)
-                patience = PATIENCE
 
 
 class _Publishing:

@@ -1,20 +1,15 @@
-"""Processes with a Spark that schedules a table.
+"""A process with a Spark that schedules a table.
 
-`spark_job write JOB` has one core and uses the data source. It creates a file `ready` in its folder, waits for a file `go`
-there, and prints its measurements as JSON. `spark_job way-back TABLE` has two cores. It schedules the table with `delayq
-backfill`, deletes all data of Redis, brings everything back with `delayq reconcile --fix`, and prints the seconds of the way
-back.
+`spark_job JOB` has one core and uses the data source. It creates a file `ready` in its folder, waits for a file `go` there,
+and prints its measurements as JSON.
 """
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, redirect_stdout
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,9 +19,7 @@ import msgspec
 from benchmarks import BenchmarkError
 from benchmarks.harness import now, rss, wait_for
 from benchmarks.load.messages import DAY, make, spread
-from benchmarks.running.processes import connect
 from delayq import Client
-from delayq.cli import main as delayq
 from delayq.spark.jobs.watched_write import run_job
 from delayq.spark.session import session
 
@@ -41,12 +34,11 @@ PATIENCE: Final = 600.0
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A table to schedule into this Redis, at most `rate` rows a second (0: unlimited); `folder` is for its files."""
+    """A table to schedule into this Redis; `folder` is for its files."""
 
     url: str
     table: str
     folder: str
-    rate: int = 0
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -144,53 +136,21 @@ def _carry_out(job: Job) -> Written:
     folder = Path(job.folder)
     write_table(folder, "warm", WARM_UP_ROWS)
     with Client(job.url) as client, session("benchmark", master="local[1]") as spark:
-        _write(spark, client, str(folder / "warm.parquet"), msgspec.structs.replace(job, rate=0), lambda _: None)
+        _write(spark, client, str(folder / "warm.parquet"), job.url)
         (folder / "ready").touch()
         wait_for("start of the write", (folder / "go").exists, seconds=PATIENCE)
         with _Watch() as watch:
             began = time.perf_counter()
-            _write(spark, client, job.table, job, lambda _: None)
+            _write(spark, client, job.table, job.url)
             return Written(time.perf_counter() - began, watch.worker, watch.jvm)
 
 
-def _write(spark: SparkSession, client: Client, path: str, job: Job, show: Callable[[Any], None]) -> None:
+def _write(spark: SparkSession, client: Client, path: str, url: str) -> None:
     frame = spark.read.parquet(path)
-    counts = run_job(frame, {"redisUrl": job.url, "rate": str(job.rate) if job.rate else ""}, client, show)
+    counts = run_job(frame, {"redisUrl": url}, client, lambda _: None)
     if counts.scheduled != counts.read or not counts.read:
         raise BenchmarkError(f"not all rows were scheduled: {counts.sentence}")
 
 
-def _print_write(job: str) -> None:
-    print(msgspec.json.encode(_carry_out(msgspec.json.decode(job, type=Job))).decode(), flush=True)
-
-
-def _command(name: str, table: str, *words: str) -> dict[str, Any]:
-    """The JSON output of a command of delayq on the table."""
-    output = io.StringIO()
-    with redirect_stdout(output):
-        delayq([name, table, "--run", "bench", "--json", *words])
-    shape: dict[str, Any] = msgspec.json.decode(output.getvalue())
-    return shape
-
-
-def _print_way_back(table: str) -> None:
-    """Schedule, lose and reconcile the table; a BenchmarkError if a row does not have its id and due time again."""
-    with session("benchmark", master="local[2]") as spark:
-        rows = spark.read.parquet(table).count()
-        if _command("backfill", table)["scheduled"] != rows:
-            raise BenchmarkError("not all rows were scheduled")
-        with closing(connect(os.environ["DELAYQ_REDIS_URL"])) as connection:
-            connection.flushall()
-        began = time.perf_counter()
-        found = _command("reconcile", table, "--fix")
-        seconds = time.perf_counter() - began
-        if (found["missing"], found["fixed"]["scheduled"]) != (rows, rows):
-            raise BenchmarkError(f"not all rows were missing and are back: {found}")
-        found = _command("reconcile", table)
-        if found["same"] != rows or found["extra"]:
-            raise BenchmarkError(f"the rows are not what they were: {found}")
-    print(seconds, flush=True)
-
-
 if __name__ == "__main__":
-    {"write": _print_write, "way-back": _print_way_back}[sys.argv[1]](*sys.argv[2:])
+    print(msgspec.json.encode(_carry_out(msgspec.json.decode(sys.argv[1], type=Job))).decode(), flush=True)

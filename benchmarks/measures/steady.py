@@ -1,24 +1,16 @@
-"""Steady traffic, messages that come alone: the cost of a message at 100, 1,000 and 5,000 a second.
+"""Steady deliveries, messages that come alone: the cost of a message at 100, 1,000 and 5,000 a second.
 
-Delivery: messages that were scheduled before become due at random moments, and nobody reads them. The cost is compared with
-two versions of a bare client. It sends one packet over a plain socket for all messages that are due in the same ms:
+Messages that were scheduled before become due at random moments, and nobody reads them. The cost is compared with that of a
+bare client. It sends one packet over a plain socket for all messages that are due in the same ms, with HGET, XADD, ZREM and
+HDEL for each message. Both are measured in turn. A cost is the CPU time of both sides: of the worker or the bare client, and
+of the server. The general path into a null target has no comparison. With *slack* the route allows messages to go out that
+many ms late.
 
-- *Bare client*: HGET, XADD, ZREM and HDEL for each message as plain commands.
-- *Minimal script*: an EVALSHA for each queue with due messages finds, appends and removes them. It uses TIME, ZRANGE, HMGET,
-  XADD, ZREM and HDEL alone.
-
-All are measured in turn. A cost is the
-CPU time of both sides: of the worker or the bare client, and of the server. The general path into a null target has no
-comparison. All traffic: producer, worker and consumer are processes of their own, as in `lateness`, with delays of 200 to
-1,000 ms. With *slack* the route allows messages to go out that many ms late.
-
-A queue does more than both comparisons. The bare client knows all messages in advance, so it reads none and searches for
+A queue does more than the bare client. The bare client knows all messages in advance, so it reads none and searches for
 none. It would deliver a message that was cancelled or moved, and a second client would send everything twice. A crash
-between two commands leaves half of the work. The script is atomic and finds due messages, but the client knows in which ms
-to call it, and for which queue. Both have no owner that may be deposed, no watermark that makes a cancel certain, and no
-second clock. They have no unknown or full topics, no attempts, no index of keys, no counters, and no wake-ups. They do not
-repeat a call whose reply was lost. So the goal of 2.5 times the bare client compares with the cost of plain commands. The
-minimal script is the smallest cost of an atomic move.
+between two commands leaves half of the work. It has no owner that may be deposed, no watermark that makes a cancel certain,
+and no second clock. It has no unknown or full topics, no attempts, no index of keys, no counters, and no wake-ups. It does
+not repeat a call whose reply was lost. So the goal of 2.5 times the bare client compares with the cost of plain commands.
 
 The brackets contain for each message:
 
@@ -27,15 +19,14 @@ The brackets contain for each message:
 - the EVALSHA calls and their time in the server
 - all commands, including those of scripts
 
-The lateness of deliveries comes from the ids of the entries, and the lateness of all traffic from the consumer.
+The lateness of deliveries comes from the ids of the entries.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -48,12 +39,9 @@ from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, switche
 from benchmarks.load import bare_client
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import TOPICS, make, spread
-from benchmarks.load.traffic import Lateness, Plan, Traffic, lateness
 from benchmarks.measures.drain import NULL_ROUTES
-from benchmarks.measures.lateness import GOALS
-from benchmarks.results import NOTES, Figure, Pair, paired, percentile, single
+from benchmarks.results import Figure, Pair, paired, percentile, single
 from benchmarks.running import limit
-from benchmarks.running.limit import Placed
 from benchmarks.running.processes import NULL, Handshake, Process, connect, python, server, worker
 from delayq import Client, Message
 
@@ -65,9 +53,7 @@ NULL_US: Final = 400
 SLACK_RATE: Final = 1_000
 SLACK: Final = 50
 SLACK_US: Final = 100
-DELAYS: Final = (200, 1_000)
 BARE: Final = "bare client"
-MINIMAL: Final = "minimal script"
 #: ms of a phase that do not count, and ms between two phases.
 BEFORE: Final = 500
 APART: Final = 200
@@ -145,17 +131,15 @@ class Meter:
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure deliveries in turn with the bare client, then all traffic."""
+    """Measure deliveries in turn with the bare client."""
     seconds = 2 if scale.quick else 5
     measures = {
-        BARE: partial(_bare, seconds, bare_client.plain),
-        MINIMAL: partial(_bare, seconds, bare_client.by_script),
+        BARE: partial(_bare, seconds),
         "into a stream": partial(_delivered, seconds, RATES),
         "into a null target": partial(_delivered, seconds, (NULL_RATE,), null=True),
         "with slack": partial(_delivered, seconds, (SLACK_RATE,), slack=SLACK),
     }
     rounds = in_turns("steady", scale.runs, measures, swap=True)
-    traffic = [{rate: _traffic(rate, seconds, number) for rate in RATES} for number in range(1, scale.runs + 1)]
     figures = [figure for rate in RATES for figure in _of_streams(rate, rounds)]
     null = [found["into a null target"][NULL_RATE] for found in rounds]
     name = f"delivery through the general path into a null target at {NULL_RATE:,}/s"
@@ -163,55 +147,29 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     slack = [found["with slack"][SLACK_RATE] for found in rounds]
     name = f"delivery into a stream at {SLACK_RATE:,}/s, with slack {SLACK} ms"
     figures.append(single(name, UNIT, [one.both for one in slack], goal=SLACK_US, parts=[one.parts for one in slack]))
-    figures += _lateness(name, [one.late for one in slack], {})
-    figures += [figure for rate in RATES for figure in _of_traffic(rate, [found[rate] for found in traffic])]
-    details = {"rounds": msgspec.to_builtins(rounds), "all traffic": msgspec.to_builtins(traffic)}
-    return figures, details | {NOTES: [reckoning(rounds, rate) for rate in TIMES_BARE]}
-
-
-def reckoning(rounds: Sequence[dict[str, dict[int, Cost]]], rate: int) -> str:
-    """A sentence that explains the difference between a delivery into a stream and the two comparisons."""
-    sides = {
-        who: [statistics.median(found[who][rate].cpu[side] for found in rounds) for side in (process, "Redis")]
-        for who, process in ((BARE, "client"), (MINIMAL, "client"), ("into a stream", "worker"))
-    }
-    (bare, minimal, ours) = ([sum(one), *one] for one in sides.values())
-    return (
-        f"At {rate:,}/s a message costs the bare client and Redis {bare[1]:.0f} + {bare[2]:.0f} = {bare[0]:.0f} µs. The minimal "
-        f"script costs {minimal[1]:.0f} + {minimal[2]:.0f} = {minimal[0]:.0f} µs, and worker and Redis {ours[1]:.0f} + "
-        f"{ours[2]:.0f} = {ours[0]:.0f} µs. The difference to the bare client is {ours[0] - bare[0]:.0f} µs. The script takes "
-        f"{minimal[0] - bare[0]:.0f} of them, and everything else {ours[1] - minimal[1]:.0f} in the worker and "
-        f"{ours[2] - minimal[2]:.0f} in Redis."
-    )
+    figures += _lateness(name, [one.late for one in slack])
+    return figures, {"rounds": msgspec.to_builtins(rounds)}
 
 
 def _of_streams(rate: int, rounds: Sequence[dict[str, dict[int, Cost]]]) -> Iterator[Figure]:
     ours = [found["into a stream"][rate] for found in rounds]
     name = f"delivery into a stream at {rate:,}/s"
     yield single(name, UNIT, [one.both for one in ours], goal=STREAM_US.get(rate), parts=[one.parts for one in ours])
-    for other, goal in ((BARE, TIMES_BARE.get(rate)), (MINIMAL, None)):
-        beside = [found[other][rate] for found in rounds]
-        yield paired(
-            f"{name}, beside the {other}",
-            UNIT,
-            [Pair(one.both, its.both) for one, its in zip(ours, beside, strict=True)],
-            goal=goal,
-            at_most=True,
-            parts=[{f"its {part}": value for part, value in one.cpu.items()} for one in beside],
-        )
-    yield from _lateness(name, [one.late for one in ours], {})
+    beside = [found[BARE][rate] for found in rounds]
+    yield paired(
+        f"{name}, beside the {BARE}",
+        UNIT,
+        [Pair(one.both, its.both) for one, its in zip(ours, beside, strict=True)],
+        goal=TIMES_BARE.get(rate),
+        at_most=True,
+        parts=[{f"its {part}": value for part, value in one.cpu.items()} for one in beside],
+    )
+    yield from _lateness(name, [one.late for one in ours])
 
 
-def _of_traffic(rate: int, runs: Sequence[tuple[Cost, Lateness]]) -> Iterator[Figure]:
-    name = f"all traffic at {rate:,}/s"
-    yield single(name, UNIT, [cost.both for cost, _ in runs], parts=[cost.parts for cost, _ in runs])
-    late = [(found.consumer["p50"], found.consumer["p99"], found.early) for _, found in runs]
-    yield from _lateness(name, late, GOALS.get(rate, {}))
-
-
-def _lateness(name: str, late: Sequence[tuple[float, float, int]], goals: dict[str, float]) -> Iterator[Figure]:
+def _lateness(name: str, late: Sequence[tuple[float, float, int]]) -> Iterator[Figure]:
     for place, what in enumerate(("p50", "p99")):
-        yield single(f"{name}, lateness {what}", "ms", [one[place] for one in late], goal=goals.get(what))
+        yield single(f"{name}, lateness {what}", "ms", [one[place] for one in late])
     yield single(f"{name}, early", "messages", [one[2] for one in late], goal=0)
 
 
@@ -247,18 +205,17 @@ def _costs(
     return found
 
 
-def _bare(seconds: int, packets: Callable[[Sequence[Message], Sequence[Placed]], bytes]) -> dict[int, Cost]:
+def _bare(seconds: int) -> dict[int, Cost]:
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name, server() as running:
         folder = Path(name)
         handshake = Handshake(folder / "packets")
         words = ("-m", "benchmarks.load.bare_client", str(running.port), handshake.argument)
-        with python(*words) as process, closing(connect(running.url)) as connection:
-            connection.script_load(bare_client.SCRIPT)
+        with python(*words) as process:
             wait_for("ready bare client", handshake.ready, seconds=30)
             some, messages = plan(RATES, seconds, BARE_PACE)
             placed = limit.write_schedule(folder / "load", messages, run=TOGETHER)
             limit.feed(running.port, folder / "load", 2 * len(messages))
-            handshake.send(packets(messages, placed))
+            handshake.send(bare_client.packets(messages, placed))
             if now() > some[0].start:
                 raise TooLate("feeding took longer than expected; is the machine busy?")
             found = _costs(some, messages, running.url, running.pid, "client", process)
@@ -307,28 +264,3 @@ def _entries(url: str) -> list[tuple[int, int]]:
 def _late(phase: Phase, entries: Sequence[tuple[int, int]]) -> tuple[float, float, int]:
     late = sorted(at - due for due, at in entries if phase.first <= due < phase.end)
     return percentile(late, 50), percentile(late, 99), sum(one < 0 for one in late)
-
-
-def _traffic(rate: int, seconds: int, number: int) -> tuple[Cost, Lateness]:
-    progress(f"steady: all traffic at {rate:,}/s, run {number}")
-    with (
-        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
-        server() as running,
-        worker(running.url) as process,
-    ):
-        warm_up = DELAYS[1] + BEFORE
-        planned = Plan(running.url, ("order.cancel",), rate, 0, seconds + warm_up / 1000, DELAYS)
-        with Traffic(planned, Path(folder)) as traffic:
-            start = int(traffic.plan.start)
-            counted = Phase(rate, start + DELAYS[1], start + warm_up + 1000 * seconds)
-            meter = Meter(running.url, running.pid, worker=process.pid)
-            sleep_until(counted.first)
-            meter.begin()
-            sleep_until(counted.end)
-            cost = meter.end(rate * seconds)
-            arrived, producer_late = traffic.wait()
-    if producer_late > DELAYS[0]:
-        progress(f"steady: the producer was {producer_late:,.0f} ms late, so some messages were due at once")
-    found = lateness([one for one in arrived if counted.first <= one.due < counted.end])
-    progress(f"steady: {cost.parts}, {found.consumer}")
-    return cost, found
