@@ -1,22 +1,13 @@
-"""Steady traffic through faults: messages are scheduled at an even rate whatever happens, and followed to the stream.
-
-`Steady` runs two processes that end on SIGTERM. Each writes a file that is read while they run.
-
-- `through_faults produce PLAN` schedules messages and repeats failed calls with the same ids. It writes a line `id due` for
-  each accepted message and a line `error time` for each failed call. After SIGTERM it only repeats failed calls for a moment.
-- `through_faults consume PLAN` reads the topic's stream and writes a line `id due arrival` for each entry (Unix ms).
-"""
+"""Steady traffic through faults: messages are scheduled at an even rate whatever happens, and followed to the stream."""
 
 from __future__ import annotations
 
 import random
-import signal
-import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing
-from pathlib import Path
-from typing import IO, Any, Final, Self
+from contextlib import closing
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -26,7 +17,6 @@ from benchmarks.load.backlog import sleep_until
 from benchmarks.load.messages import QUEUES, make
 from benchmarks.load.traffic import DELAYS, TICK
 from benchmarks.results import percentile
-from benchmarks.running.processes import Process, python
 from delayq import Client, Message, Scheduled, Settings
 from delayq.base.errors import StoreError
 from delayq.store.commands import plain
@@ -35,29 +25,14 @@ from delayq.store.keys import Layout
 
 #: The general path into a stream of the same Redis, where a fault can deliver a message twice.
 GENERAL: Final = '[{"name":"steady","match":"*","path":"general"}]'
-#: Messages of one call at most, and ms after SIGTERM in which the producer repeats failed calls.
+TOPIC: Final = "order.cancel"
+#: Messages of one call at most, and ms at the end in which the producer repeats failed calls.
 MOST: Final = 500
 AFTER_MS: Final = 5_000
 #: ms that the consumer blocks in a read, and s that it waits after a failed one.
 BLOCK_MS: Final = 200
 AGAIN_SECONDS: Final = 0.005
 _LAYOUT: Final = Layout(QUEUES)
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """The messages to schedule: messages a second of one topic from a start time on (Unix ms); `file` is for the results."""
-
-    url: str
-    topic: str
-    rate: int
-    start: float
-    file: str
-    min_replicas: int = 0
-    routes: str = GENERAL
-
-    def arguments(self) -> list[str]:
-        """The plan as an argument of the processes."""
-        return [msgspec.json.encode(self).decode()]
 
 
 class Arrived(msgspec.Struct, frozen=True, gc=False):
@@ -73,88 +48,107 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
         return _LAYOUT.queue_of(self.id)
 
 
-class _Lines:
-    """The lines of a growing file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def new(self) -> list[list[str]]:
-        """The words of the lines since the last call."""
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [line.split(" ") for line in whole.decode().splitlines()]
-
-
 class Steady:
-    """The traffic inside `with`: `accepted` maps ids to due times, `errors` has the times of failed calls (Unix ms)."""
+    """The traffic inside `with`, by two threads: `accepted` maps ids to due times, `errors` has the times of failed calls.
 
-    def __init__(
-        self, url: str, folder: Path, rate: int, *, min_replicas: int = 0, topic: str = "order.cancel"
-    ) -> None:
+    The producer repeats failed calls with the same ids. All times are Unix ms.
+    """
+
+    def __init__(self, url: str, rate: int, *, min_replicas: int = 0) -> None:
         self.accepted: dict[str, int] = {}
         self.errors: list[float] = []
         self.arrived: list[Arrived] = []
-        self.rate = rate
-        self._plans = [
-            Plan(url, topic, rate, now() + 1500, str(folder / name), min_replicas) for name in ("accepted", "arrived")
-        ]
-        self._lines = [_Lines(Path(plan.file)) for plan in self._plans]
-        self._stack = ExitStack()
-        self._processes: list[Process] = []
+        self._settings = Settings(redis_url=url, min_replicas=min_replicas, routes=GENERAL)
+        self._rate = rate
+        self._scheduled_all, self._over = threading.Event(), threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._produce, self._consume)]
 
     def __enter__(self) -> Self:
-        for what, plan in zip(("produce", "consume"), self._plans, strict=True):
-            words = ("-m", "benchmarks.load.through_faults", what, *plan.arguments())
-            process = self._stack.enter_context(python(*words))
-            self._processes.append(process)
-        wait_for("the first message", lambda: bool(self.look().arrived), seconds=30)
+        for thread in self._threads:
+            thread.start()
+        wait_for("the first message", lambda: bool(self.arrived), seconds=30)
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+    def __exit__(self, *_error: Any) -> None:
+        self._scheduled_all.set()
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
 
-    def look(self) -> Self:
-        """Read the new lines of both processes."""
-        for process in self._processes:
-            process.check()
-        accepted, arrived = (lines.new() for lines in self._lines)
-        for words in accepted:
-            if words[0] == "error":
-                self.errors.append(float(words[1]))
-            else:
-                self.accepted[words[0]] = int(words[1])
-        self.arrived += [Arrived(id, int(due), float(at)) for id, due, at in arrived]
-        return self
-
-    def wait_again(self, since: float, seconds: float, queues: Iterable[int] = range(QUEUES)) -> None:
-        """Wait until each of these queues has delivered a message that was due after that time (Unix ms)."""
+    def wait_again(self, since: float, seconds: float, queues: Iterable[int] = range(QUEUES)) -> dict[int, float]:
+        """Wait until each of these queues has delivered a message that was due after that time; return `again` of them."""
         wanted = set(queues)
-
-        def there() -> bool:
-            return wanted <= again(self.look().arrived, since).keys()
-
-        wait_for("deliveries after a fault", there, seconds=seconds, pause=0.2)
+        wait_for(
+            "deliveries after a fault",
+            lambda: wanted <= again(self.arrived, since).keys(),
+            seconds=seconds,
+            pause=0.2,
+        )
+        return {queue: ms for queue, ms in again(self.arrived, since).items() if queue in wanted}
 
     def finish(self) -> int:
         """Stop the producer and wait up to 30 s for all accepted messages; return the number of lost ones."""
-        producer = self._processes.pop(0)
-        producer.stop()
-        try:
-            wait_for("all messages", lambda: not self._missing(), seconds=30, pause=0.2)
-        except BenchmarkError:
-            return len(self._missing())
-        return 0
+        self._scheduled_all.set()
+        self._threads[0].join()
+        end = now() + 30_000
+        while (missing := self.accepted.keys() - {one.id for one in self.arrived}) and now() < end:
+            time.sleep(0.2)
+        return len(missing)
 
-    def _missing(self) -> set[str]:
-        self.look()
-        return self.accepted.keys() - {one.id for one in self.arrived}
+    def _produce(self) -> None:
+        with Client(settings=self._settings) as client:
+            client.context()
+            moment = start = now()
+            made, left = 0, list[Message]()
+            while not self._scheduled_all.is_set():
+                sleep_until(moment)
+                wanted = min(MOST, int(self._rate * (now() - start) / 1000) - made)
+                left = self._send(client, left[:MOST] + self._new(start, made, wanted)) + left[MOST:]
+                made += max(0, wanted)
+                moment = max(moment + TICK, now() - TICK)  # after a fault, larger calls catch up
+            end = now() + AFTER_MS
+            while left and now() < end:
+                left = self._send(client, left[:MOST]) + left[MOST:]
+
+    def _new(self, start: float, made: int, count: int) -> list[Message]:
+        """Create messages whose due times follow from their planned times, however late this call is."""
+        return [
+            msgspec.structs.replace(
+                message,
+                id=f"steady-{number}",
+                expect_date=int(start + 1000 * number / self._rate) + random.randint(*DELAYS),
+            )
+            for number, message in enumerate(make(count, lambda _: 0, seed=made, topics=(TOPIC,)), made)
+        ]
+
+    def _send(self, client: Client, messages: list[Message]) -> list[Message]:
+        """Schedule messages, and return those of failed calls."""
+        failed = []
+        for message, outcome in zip(messages, client.schedule_many(messages), strict=True):
+            if isinstance(outcome, Scheduled):
+                self.accepted[outcome.id] = message.expect_date or 0
+            else:
+                failed.append(message)
+        if failed:
+            self.errors.append(now())
+        return failed
+
+    def _consume(self) -> None:
+        last = b"0-0"
+        with closing(Store(self._settings.redis_url)) as store:
+            while not self._over.is_set():
+                words = ("XREAD", "COUNT", 1000, "BLOCK", BLOCK_MS, "STREAMS", TOPIC, last)
+                try:
+                    reply: Any = store.run(plain(*words, key=TOPIC, read=lambda reply: reply))
+                except StoreError:
+                    time.sleep(AGAIN_SECONDS)
+                    continue
+                at = now()
+                for _, entries in reply or ():
+                    for _, fields in entries:
+                        entry = dict(zip(fields[::2], fields[1::2], strict=True))
+                        self.arrived.append(Arrived(entry[b"id"].decode(), int(entry[b"due"]), at))
+                    last = entries[-1][0]
 
 
 def again(arrived: Sequence[Arrived], since: float) -> dict[int, float]:
@@ -186,95 +180,3 @@ def twice(arrived: Sequence[Arrived], begin: float, end: float) -> int:
     """The number of repeated deliveries of messages due in this time."""
     found = between(arrived, begin, end)
     return len(found) - len({one.id for one in found})
-
-
-class _Producer:
-    """Carries out a plan."""
-
-    def __init__(self, plan: Plan, client: Client, out: IO[str]) -> None:
-        self._plan = plan
-        self._client = client
-        self._out = out
-        self._made = 0
-        self._again: list[Message] = []
-
-    def run(self, stopping: list[int]) -> None:
-        """Schedule until SIGTERM."""
-        moment = self._plan.start
-        while not stopping:
-            sleep_until(moment)
-            wanted = int(self._plan.rate * (now() - self._plan.start) / 1000) - self._made
-            self.send(self.new(min(wanted, MOST)))
-            moment = max(moment + TICK, now() - TICK)  # after a fault, larger calls catch up
-        end = now() + AFTER_MS
-        while self._again and now() < end:
-            self.send([])
-
-    def new(self, count: int) -> list[Message]:
-        """Create messages whose due times follow from their planned times, however late this call is."""
-        found = []
-        for message in make(max(0, count), lambda _: 0, seed=self._made, topics=(self._plan.topic,)):
-            planned = self._plan.start + 1000 * self._made / self._plan.rate
-            due = int(planned) + random.randint(*DELAYS)
-            found.append(msgspec.structs.replace(message, id=f"steady-{self._made}", expect_date=due))
-            self._made += 1
-        return found
-
-    def send(self, new: list[Message]) -> None:
-        """Schedule them, and the messages of failed calls."""
-        messages = self._again[:MOST] + new
-        if not messages:
-            return
-        failed = []
-        for message, outcome in zip(messages, self._client.schedule_many(messages), strict=True):
-            if isinstance(outcome, Scheduled):
-                self._out.write(f"{message.id} {message.expect_date}\n")
-            else:
-                failed.append(message)
-        if failed:
-            self._out.write(f"error {now():.0f}\n")
-        self._again = failed + self._again[MOST:]
-        self._out.flush()
-
-
-def _follow(store: Store, topic: str, out: IO[str], stopping: list[int]) -> None:
-    """Read until SIGTERM."""
-    last = b"0-0"
-    while not stopping:
-        words = ("XREAD", "COUNT", 1000, "BLOCK", BLOCK_MS, "STREAMS", topic, last)
-        try:
-            reply: Any = store.run(plain(*words, key=topic, read=lambda reply: reply))
-        except StoreError:
-            time.sleep(AGAIN_SECONDS)
-            continue
-        at = now()
-        for _, entries in reply or ():
-            for _, fields in entries:
-                entry = dict(zip(fields[::2], fields[1::2], strict=True))
-                out.write(f"{entry[b'id'].decode()} {int(entry[b'due'])} {at:.3f}\n")
-            last = entries[-1][0]
-        out.flush()
-
-
-def _produce(plan: Plan, stopping: list[int]) -> None:
-    settings = Settings(redis_url=plan.url, min_replicas=plan.min_replicas, routes=plan.routes)
-    with Client(settings=settings) as client, Path(plan.file).open("w") as out:
-        client.context()
-        _Producer(plan, client, out).run(stopping)
-
-
-def _consume(plan: Plan, stopping: list[int]) -> None:
-    with closing(Store(plan.url)) as store, Path(plan.file).open("w") as out:
-        _follow(store, plan.topic, out, stopping)
-
-
-def main() -> None:
-    """Carry out the plan of the second argument until SIGTERM."""
-    action = {"produce": _produce, "consume": _consume}[sys.argv[1]]
-    stopping: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
-    action(msgspec.json.decode(sys.argv[2], type=Plan), stopping)
-
-
-if __name__ == "__main__":
-    main()

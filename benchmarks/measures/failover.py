@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from benchmarks.harness import Scale, now, progress, wait_for
 from benchmarks.load.backlog import schedule_all
 from benchmarks.load.messages import DAY, make, spread
-from benchmarks.load.through_faults import GENERAL, Steady, again, late, twice
+from benchmarks.load.through_faults import GENERAL, TOPIC, Steady, late, twice
 from benchmarks.results import Figure, single
 from benchmarks.running.groups import Group, cluster, sentinels
 from benchmarks.running.processes import server, worker
@@ -34,198 +31,125 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from testbed.zookeeper import ZooKeeperServer, available
 
-SENTINEL_GOAL, CLUSTER_GOAL = 5, 6
 NODES: Final = 3
 #: Messages a second for several workers, and for one.
 NODES_RATE: Final = 1_000
 REDIS_RATE: Final = 200
-TOPIC: Final = "order.cancel"
 #: s before the first fault, after a fault, and until deliveries have to continue.
 WARM_UP: Final = 4.0
-NODES_SETTLE: Final = 4.0
-SETTLE: Final = 3.0
+SETTLE: Final = 4.0
 PATIENCE: Final = 90.0
 #: s between two fail-overs: sentinels wait for twice their fail-over time-out of 5 s.
 BETWEEN: Final = 12.0
 
 
-class Rolling(msgspec.Struct, frozen=True):
-    """A restart of each worker in turn: the number of repeated messages, the p99 of lateness (ms) before and meanwhile."""
-
-    duplicates: int
-    quiet: float
-    late: float
-    seconds: float
-
-
-class Kill(msgspec.Struct, frozen=True):
-    """A killed worker: seconds until its first and its last queue delivered again, and the number of repeated messages."""
-
-    first: float
-    last: float
-    queues: int
-    duplicates: int
-
-
-class Quorum(msgspec.Struct, frozen=True):
-    """ZooKeeper without quorum: the number of refused calls, the p99 of lateness (ms) before and meanwhile."""
-
-    errors: int
-    quiet: float
-    late: float
-    seconds: float
-
-
-class Nodes(msgspec.Struct, frozen=True):
-    """All faults of workers and ZooKeeper, and the number of lost messages."""
-
-    rolling: Rolling
-    kills: list[Kill]
-    quorum: Quorum
-    lost: int
-
-
-class Load(msgspec.Struct, frozen=True):
-    """Seconds from the start of Redis to its first answer, and from then until all queues delivered again."""
-
-    load: float
-    after: float
-
-
-class Killed(msgspec.Struct, frozen=True):
-    """A Redis that is killed in each run, and the number of lost messages."""
-
-    runs: list[Load]
-    lost: int
-
-
-class FailOver(msgspec.Struct, frozen=True):
-    """Killed primaries: seconds until all queues delivered again, and the number of lost messages."""
-
-    again: list[float]
-    lost: int
-
-
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure all faults."""
     available()  # fails at once, not after minutes
-    nodes = _nodes(scale)
-    redis = _redis_killed(scale)
-    sentinel = _fail_over("sentinels", sentinels(), 2, scale)
-    in_cluster = _fail_over("a cluster", cluster(3, replicas=True), 1, scale)
-    figures = [
-        *_of_nodes(nodes),
-        single(f"Redis killed with {scale.messages:,} pending, load", "s", [one.load for one in redis.runs]),
-        single("Redis killed, delivering again after the load", "s", [one.after for one in redis.runs], goal=1),
-        single("Redis killed, lost", "messages", [redis.lost], goal=0),
-    ]
-    for name, found, goal in (("Sentinel", sentinel, SENTINEL_GOAL), ("Redis Cluster", in_cluster, CLUSTER_GOAL)):
-        figures.append(single(f"{name}, primary killed, delivering again", "s", found.again, goal=goal))
-        figures.append(single(f"{name}, primary killed, lost", "messages", [found.lost], goal=0))
-    details = {"nodes": nodes, "redis": redis, "sentinel": sentinel, "cluster": in_cluster}
-    return figures, {name: msgspec.to_builtins(found) for name, found in details.items()}
-
-
-def _of_nodes(found: Nodes) -> list[Figure]:
-    rolling, quorum = found.rolling, found.quorum
     return [
-        single("rolling restart, duplicates", "messages", [rolling.duplicates], goal=0),
-        single("rolling restart, lateness p99 before", "ms", [rolling.quiet]),
-        single("rolling restart, lateness p99 added", "ms", [rolling.late - rolling.quiet], goal=100),
-        single("node killed, its first queue delivers again", "s", [one.first for one in found.kills]),
-        single("node killed, all its queues deliver again", "s", [one.last for one in found.kills], goal=5),
-        single("node killed, duplicates", "messages", [one.duplicates for one in found.kills]),
-        single("ZooKeeper without quorum, calls refused", "calls", [quorum.errors], goal=0),
-        single("ZooKeeper without quorum, lateness p99 before", "ms", [quorum.quiet]),
-        single("ZooKeeper without quorum, lateness p99 added", "ms", [quorum.late - quorum.quiet], goal=5),
-        single("nodes and ZooKeeper, lost", "messages", [found.lost], goal=0),
-    ]
+        *_nodes(scale),
+        *_redis_killed(scale),
+        *_fail_over("Sentinel", sentinels(), 2, 5, scale),
+        *_fail_over("Redis Cluster", cluster(3, replicas=True), 1, 6, scale),
+    ], {}
 
 
-def _nodes(scale: Scale) -> Nodes:
+def _lost(what: str, traffic: Steady) -> Figure:
+    return single(f"{what}, lost", "messages", [traffic.finish()], goal=0)
+
+
+def _nodes(scale: Scale) -> Iterator[Figure]:
     """Run all faults with the same three workers."""
     quiet = 5.0 if scale.quick else 10.0
     progress(f"failover: {NODES} workers, three ZooKeeper servers, {NODES_RATE:,} messages/s")
     with (
-        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
         server(rewrites=True) as running,
         ZooKeeperServer(members=3) as zookeeper,
         Team(running.url, zookeeper.hosts, NODES, routes=GENERAL) as team,
-        Steady(running.url, Path(folder), NODES_RATE) as traffic,
+        Steady(running.url, NODES_RATE) as traffic,
     ):
         time.sleep(WARM_UP)
-        rolling = _restart_all(team, traffic, quiet)
+
+        def restart_all() -> None:
+            for name in team.names:
+                progress(f"failover: restarting {name}")
+                team.stop(name)
+                team.start(name)
+
+        def without_quorum() -> None:
+            leader = zookeeper.leader() or 0
+            zookeeper.kill(leader, (leader + 1) % len(zookeeper.pids))
+            time.sleep(15.0 if scale.quick else 30.0)
+            zookeeper.start()
+
+        begin, end, figures = _disturbed("rolling restart", traffic, quiet, restart_all, goal=100)
+        yield single("rolling restart, duplicates", "messages", [twice(traffic.arrived, begin, end)], goal=0)
+        yield from figures
         kills = [_kill(team, traffic, name) for name in team.names[: scale.runs]]
-        quorum = _without_quorum(zookeeper, traffic, quiet, 15.0 if scale.quick else 30.0)
+        yield single("node killed, its first queue delivers again", "s", [first for first, _, _ in kills])
+        yield single("node killed, all its queues deliver again", "s", [last for _, last, _ in kills], goal=5)
+        yield single("node killed, duplicates", "messages", [duplicates for *_, duplicates in kills])
+        begin, end, figures = _disturbed("ZooKeeper without quorum", traffic, quiet, without_quorum, goal=5)
+        refused = sum(begin <= at < end for at in traffic.errors)
+        yield single("ZooKeeper without quorum, calls refused", "calls", [refused], goal=0)
+        yield from figures
         team.check()
-        return Nodes(rolling, kills, quorum, traffic.finish())
+        yield _lost("nodes and ZooKeeper", traffic)
 
 
-def _restart_all(team: Team, traffic: Steady, quiet: float) -> Rolling:
-    begin = now()
+def _disturbed(
+    what: str, traffic: Steady, quiet: float, disturb: Callable[[], None], *, goal: float
+) -> tuple[float, float, list[Figure]]:
+    """Do it after a quiet time; return when it began and ended (Unix ms), and the lateness before and meanwhile."""
+    before = now()
     time.sleep(quiet)
-    restart = now()
-    for name in team.names:
-        progress(f"failover: restarting {name}")
-        team.stop(name)
-        team.start(name)
+    progress(f"failover: {what}")
+    begin = now()
+    disturb()
     end = now()
-    time.sleep(NODES_SETTLE)
-    seen = traffic.look().arrived
-    return Rolling(
-        twice(seen, restart, end), late(seen, begin, restart), late(seen, restart, end), (end - restart) / 1000
+    time.sleep(SETTLE)
+    usual, meanwhile = late(traffic.arrived, before, begin), late(traffic.arrived, begin, end)
+    return (
+        begin,
+        end,
+        [
+            single(f"{what}, lateness p99 before", "ms", [usual]),
+            single(f"{what}, lateness p99 added", "ms", [meanwhile - usual], goal=goal),
+        ],
     )
 
 
-def _kill(team: Team, traffic: Steady, name: str) -> Kill:
+def _kill(team: Team, traffic: Steady, name: str) -> tuple[float, float, int]:
+    """Kill a worker; return the s until its first and its last queue delivered again, and the number of repeated messages."""
     progress(f"failover: killing {name}")
     queues = team.queues_of(name)
     killed = now()
     team.kill(name)
-    traffic.wait_again(killed, PATIENCE, queues)
-    found = [ms for queue, ms in again(traffic.arrived, killed).items() if queue in queues]
-    time.sleep(NODES_SETTLE)
+    found = traffic.wait_again(killed, PATIENCE, queues).values()
+    time.sleep(SETTLE)
     # Messages in flight at that time were due before; they are repeated with the rest.
-    duplicates = twice(traffic.look().arrived, killed - 5_000, now())
+    duplicates = twice(traffic.arrived, killed - 5_000, now())
     team.start(name)
-    return Kill(min(found) / 1000, max(found) / 1000, len(queues), duplicates)
+    return min(found) / 1000, max(found) / 1000, duplicates
 
 
-def _without_quorum(zookeeper: ZooKeeperServer, traffic: Steady, quiet: float, seconds: float) -> Quorum:
-    begin = now()
-    time.sleep(quiet)
-    progress(f"failover: ZooKeeper without quorum for {seconds:.0f} s")
-    gone = now()
-    leader = zookeeper.leader()
-    other = (leader or 0) + 1
-    zookeeper.kill(leader or 0, other % len(zookeeper.pids))
-    time.sleep(seconds)
-    back = now()
-    zookeeper.start()
-    time.sleep(NODES_SETTLE)
-    seen = traffic.look().arrived
-    refused = sum(gone <= at < back for at in traffic.errors)
-    return Quorum(refused, late(seen, begin, gone), late(seen, gone, back), seconds)
-
-
-def _redis_killed(scale: Scale) -> Killed:
+def _redis_killed(scale: Scale) -> Iterator[Figure]:
     """Kill one server with many pending messages, and start it again at once."""
-    with (
-        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
-        server() as running,
-        worker(running.url, routes=GENERAL) as process,
-    ):
+    with server() as running, worker(running.url, routes=GENERAL) as process:
         progress(f"failover: {scale.messages:,} messages pending")
         with Client(running.url) as client:
             schedule_all(client, make(scale.messages, spread(int(now()) + DAY, DAY)))
-        with Steady(running.url, Path(folder), REDIS_RATE, topic=TOPIC) as traffic:
+        with Steady(running.url, REDIS_RATE) as traffic:
             time.sleep(WARM_UP)
             runs = [_restart(running, traffic) for _ in range(scale.runs)]
             process.check()
-            return Killed(runs, traffic.finish())
+            yield single(f"Redis killed with {scale.messages:,} pending, load", "s", [load for load, _ in runs])
+            yield single("Redis killed, delivering again after the load", "s", [after for _, after in runs], goal=1)
+            yield _lost("Redis killed", traffic)
 
 
-def _restart(running: EmbeddedServer, traffic: Steady) -> Load:
+def _restart(running: EmbeddedServer, traffic: Steady) -> tuple[float, float]:
+    """The s from the start of Redis to its first answer, and from then until all queues delivered again."""
     progress("failover: killing Redis")
     dead = now()
     running.kill()
@@ -233,10 +157,9 @@ def _restart(running: EmbeddedServer, traffic: Steady) -> Load:
     running.start(wait=False)
     wait_for("loaded Redis", lambda: _answers(running.port), seconds=PATIENCE, pause=0.002)
     loaded = now()
-    traffic.wait_again(dead, PATIENCE)
-    last = dead + max(again(traffic.arrived, dead).values())
+    last = dead + max(traffic.wait_again(dead, PATIENCE).values())
     time.sleep(SETTLE)
-    return Load((loaded - begin) / 1000, (last - loaded) / 1000)
+    return (loaded - begin) / 1000, (last - loaded) / 1000
 
 
 def _answers(port: int) -> bool:
@@ -247,14 +170,15 @@ def _answers(port: int) -> bool:
     return False
 
 
-def _fail_over(what: str, starting: AbstractContextManager[Group], replicas: int, scale: Scale) -> FailOver:
+def _fail_over(
+    what: str, starting: AbstractContextManager[Group], replicas: int, goal: float, scale: Scale
+) -> Iterator[Figure]:
     """Kill the primary that has the topic's stream, in each run; another server takes over."""
     progress(f"failover: {what}")
     with (
-        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
         starting as group,
         worker(group.url, routes=GENERAL) as process,
-        Steady(group.url, Path(folder), REDIS_RATE, topic=TOPIC, min_replicas=1) as traffic,
+        Steady(group.url, REDIS_RATE, min_replicas=1) as traffic,
     ):
         time.sleep(WARM_UP)
         took = []
@@ -263,11 +187,11 @@ def _fail_over(what: str, starting: AbstractContextManager[Group], replicas: int
             primary = group.primary_of(TOPIC)
             dead = now()
             primary.kill()
-            traffic.wait_again(dead, PATIENCE)
-            took.append(max(again(traffic.arrived, dead).values()) / 1000)
+            took.append(max(traffic.wait_again(dead, PATIENCE).values()) / 1000)
             primary.start()
             wait_for("replicas that follow", lambda: group.followed(replicas), seconds=PATIENCE, pause=0.2)
             if number < scale.runs:
                 time.sleep(max(SETTLE, BETWEEN - (now() - dead) / 1000))
         process.check()
-        return FailOver(took, traffic.finish())
+        yield single(f"{what}, primary killed, delivering again", "s", took, goal=goal)
+        yield _lost(f"{what}, primary killed", traffic)
