@@ -58,9 +58,6 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
     parser.add_argument("--quick", action="store_true", help="fewer messages, one run; never rendered")
-    parser.add_argument(
-        "--anew", action="store_true", help="with all: repeat benchmarks that have results of this commit"
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file as JSON")
     parser.add_argument(
         "--redis-url",
@@ -91,8 +88,6 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--beside needs one benchmark on its own servers, without --json")
     if given.name == "changes" and not given.beside:
         parser.error("changes needs --beside CHECKOUT")
-    if given.anew and given.name != "all":
-        parser.error("--anew needs all; a single benchmark always runs")
     if given.redis_url and given.name not in ANYWHERE:
         parser.error(f"--redis-url needs one of {', '.join(ANYWHERE)}")
     return given
@@ -162,11 +157,11 @@ def measured_before(path: Path, quick: bool) -> dict[str, Result]:
     return {name: result for name, result in found.items() if result.quick == quick and not result.elsewhere}
 
 
-def measure_all(quick: bool, target: Path, *, anew: bool) -> int:
+def measure_all(quick: bool, target: Path) -> int:
     """Run all benchmarks without a result; a failed one does not stop the others."""
-    found = {} if anew else measured_before(target, quick)
+    found = measured_before(target, quick)
     if found:
-        progress(f"results of this commit exist for {', '.join(found)} (--anew repeats them)")
+        progress(f"{target} has results of this commit for {', '.join(found)}")
     left = [name for name in NAMES if name not in found]
     if not quick:
         progress(
@@ -214,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\n".join(figure.line() for figure in found))
             return 0
         if given.name == "all":
-            return measure_all(given.quick, given.json or DEFAULT_JSON, anew=given.anew)
+            return measure_all(given.quick, given.json or DEFAULT_JSON)
         result = measure(given.name, Scale(given.quick, given.redis_url, given.part, given.pending))
         if given.json is not None:
             save(given.json, [result])

@@ -51,11 +51,10 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A side: a checkout and its Python, with pauses and policies (see `Plan`)."""
+    """A side: a checkout and its Python, with policies (see `Plan`)."""
 
     python: str = sys.executable
     checkout: Path = ROOT
-    pauses: tuple[str, ...] = ()
     policies: tuple[Policy, ...] = ()
     held: bool = False
 
@@ -89,7 +88,7 @@ def measure(kind: Kind, sides: Mapping[str, Side]) -> dict[str, Measured]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="delayq-bench-")))
         running, handshakes = {}, {name: Handshake(folder / f"{number}") for number, name in enumerate(sides)}
         for (name, side), starts in zip(sides.items(), starts_of(kind, len(sides), 0), strict=True):
-            plan = Plan(starts, kind.slot, list(side.pauses), msgspec.to_builtins(side.policies), side.held)
+            plan = Plan(starts, kind.slot, msgspec.to_builtins(side.policies), side.held)
             words = (side.python, "-P", str(SIDE), msgspec.json.encode(plan).decode(), handshakes[name].argument)
             environment = {"PYTHONPATH": str(side.checkout)}
             running[name] = stack.enter_context(program(words, environment, side.checkout))

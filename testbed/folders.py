@@ -27,7 +27,6 @@ FOLDERS: Final = {
     "http-clients": _ROOT / "tests" / "clients" / "http" / "node",
     "openapi-go": _ROOT / "testbed" / "openapi-go",
     "openapi-python-client": _ROOT / "testbed" / "openapi-python-client",
-    "bullmq": _ROOT / "benchmarks" / "peers" / "bullmq",
 }
 _PINS: Final = ("package.json", "package-lock.json", "go.mod", "go.sum", "requirements.txt")
 _SECONDS: Final = 600.0

@@ -1,4 +1,4 @@
-"""HTTP requests to a service: as many as it answers, each body once, or at an even rate.
+"""HTTP requests to a service: as many as it answers, or at an even rate.
 
 `http_load URL BODIES CONNECTIONS SECONDS KEY [RATE]` is the sender in a process of its own.
 """
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from math import inf
 from pathlib import Path
 
 import msgspec
@@ -27,13 +26,13 @@ from benchmarks.running.processes import ROOT
 class Load(msgspec.Struct, frozen=True):
     """The requests: their URL, number of connections, duration, and API key, if any.
 
-    `bodies` is a file with one body a line. Without a duration (0) each body is sent once.
+    `bodies` is a file with one body a line.
     """
 
     url: str
     bodies: Path
     connections: int
-    seconds: float = 0
+    seconds: float
     key: str = ""
 
 
@@ -94,19 +93,18 @@ class _Connection:
 def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str = "") -> float:
     """Do the work of `post`."""
     host, port, _ = _parts(url)
-    turns = itertools.islice(_requests(url, bodies, key), None if seconds else len(bodies))
-    most = inf if seconds else len(bodies)
+    turns = _requests(url, bodies, key)
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
         began, answered = time.perf_counter(), 0
         for _ in range(connections):
             one = _Connection(opened.enter_context(socket.create_connection((host, port))))
             selector.register(one.socket, selectors.EVENT_READ, one)
-            one.socket.sendall(next(turns, b""))
-        while (elapsed := time.perf_counter() - began) < (seconds or inf) and answered < most:
+            one.socket.sendall(next(turns))
+        while (elapsed := time.perf_counter() - began) < seconds:
             for ready, _ in selector.select(1):
                 if ready.data.whole_answer():
                     answered += 1
-                    ready.data.socket.sendall(next(turns, b""))
+                    ready.data.socket.sendall(next(turns))
     return answered / elapsed
 
 

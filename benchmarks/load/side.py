@@ -55,14 +55,13 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Slots that begin at `starts` (ms after all sides begin), under these `pauses` and `policies`.
+    """Slots that begin at `starts` (ms after all sides begin), under these `policies`.
 
     With `held` each backlog is paused, and parked until its slot begins.
     """
 
     starts: list[int]
     slot: Slot
-    pauses: list[str] = []
     policies: list[dict[str, Any]] = []
     held: bool = False
 
@@ -80,8 +79,8 @@ def main() -> None:
         Client(running.url) as operator,
         closing(Watch(running.url)) as watch,
     ):
-        for match in plan.pauses + ([f"held.{number}" for number in range(len(plan.starts))] if plan.held else []):
-            operator.pause(match)
+        for number in range(len(plan.starts) if plan.held else 0):
+            operator.pause(f"held.{number}")
         if plan.policies:
             _put(running.url, routes, plan.policies)
         begin = _begin(Path(sys.argv[2]))

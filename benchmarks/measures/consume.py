@@ -7,8 +7,6 @@
   how much later than without receivers their p99 is answered. Then each topic gets a message, which its receiver gets.
 - From due time to answer: 64 receivers wait over HTTP, and messages fall due at 100/s. The messages of the last answer are
   acknowledged by the next call. One primary, then a Redis Cluster of three.
-- Acknowledging over HTTP: 100 messages with each call on 16 connections. The limit is scheduling of 100 messages with each
-  call, in turn.
 - The Python consumer on Redis receives 1,000 messages with each call and acknowledges the last ones with it. The limit is
   beanstalkd with its Go client and 16 connections. Both consume messages that were due before.
 """
@@ -26,12 +24,10 @@ from typing import Any, Final
 from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress, wait_for
 from benchmarks.load.backlog import sleep_until
-from benchmarks.load.http_load import Load, post
-from benchmarks.load.messages import DAY, TOPICS, make, spread
+from benchmarks.load.messages import TOPICS
 from benchmarks.load.receivers import RECEIVE
 from benchmarks.load.traffic import WARM_UP, Lateness, Plan, Traffic, lateness
 from benchmarks.measures.footprint import count_requests
-from benchmarks.measures.http import BATCH, write_batches, write_lines
 from benchmarks.measures.peers import PACE, SPARE_MS, whole_second
 from benchmarks.peers import OURS, PEERS, Peer
 from benchmarks.results import LEFT_OUT, Figure, paired, percentile, single
@@ -50,21 +46,18 @@ RECEIVERS: Final = 64
 RATE: Final = 100
 DELAYS: Final = (500, 1_500)
 P99_MS: Final = {"one primary": 10.0, "a Redis Cluster": 200.0}
-CONNECTIONS: Final = 16
-ACK_GOAL: Final = 0.3
 BEANSTALKD_GOAL: Final = 1.2
 TOPIC: Final = TOPICS[0]
 GROUP: Final = "bench"
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure waiting receivers, the time to an answer, acknowledgements and the Python consumer."""
+    """Measure waiting receivers, the time to an answer, and the Python consumer."""
     details: dict[str, Any] = {}
     figures = [
         *_waiting(scale),
         _of_many_topics(scale, details),
         *_to_the_answer(scale, details),
-        _acknowledging(scale),
     ]
     try:
         figures.append(_consuming(scale))
@@ -177,42 +170,6 @@ def _late(url: str, seconds: float) -> Lateness:
             first = traffic.plan.start + 1_000 * WARM_UP
             arrived, _ = traffic.wait()
     return lateness([one for one in arrived if one.due >= first])
-
-
-def _acknowledging(scale: Scale) -> Figure:
-    count = 10_000 if scale.quick else 30_000
-    with (
-        server() as running,
-        _service(running.url) as (_, port),
-        Client(running.url) as client,
-        connect(running.url) as redis,
-        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
-    ):
-        path, url = Path(folder) / "bodies", f"http://127.0.0.1:{port}/v1"
-        seeds = iter(range(1_000))
-
-        def scheduled() -> float:
-            messages = list(make(count, spread(int(now()) + DAY, DAY), seed=next(seeds), topics=(TOPIC,)))
-            write_batches(path, messages)
-            return BATCH * post(Load(f"{url}/messages:batch", path, CONNECTIONS))
-
-        def acknowledged() -> float:
-            message = next(make(1, spread(int(now()), 1)))
-            fields = {"id": "m", "topic": TOPIC, "tags": "", "keys": "", "body": message.body}
-            with redis.pipeline(transaction=False) as pipeline:
-                for _ in range(count):
-                    pipeline.xadd(TOPIC, fields | {"due": int(now()), "attempt": 1})
-                pipeline.execute()
-            left, bodies = count, list[Any]()
-            while left:
-                got = client.receive(TOPIC, group=GROUP, max=BATCH, lease="1h")
-                left -= len(got)
-                bodies.append({"group": GROUP, "messages": [{"id": one.id, "lease": one.lease} for one in got]})
-            write_lines(path, bodies)
-            return BATCH * post(Load(f"{url}/topics/{TOPIC}:ack", path, CONNECTIONS))
-
-        pairs = in_pairs("consume, acknowledging over HTTP", scale.runs, scheduled, acknowledged, swap=True)
-    return paired("acknowledging 100 with each call over HTTP", "messages/s", pairs, goal=ACK_GOAL)
 
 
 def _consuming(scale: Scale) -> Figure:

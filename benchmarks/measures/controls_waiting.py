@@ -3,7 +3,6 @@
 Holding: messages of one topic become due together while it is paused; other topics get 200 a second. The rate at which they
 are parked is compared with a drain of as many into the same null target, in turn. The default is 200,000 messages;
 `--pending 1000000` makes it a million. Resumed backlogs are compared with others that drain at the same time, slot by slot.
-Backlogs that drain while other topics have a pause and a policy are compared in the same way.
 
 Topics: each of 5,000 topics (`--pending 100000` makes it 100,000) has one message, and one pause holds all of them. The
 figures are how long the resume takes to answer, how long the messages take to come back, and how late others are meanwhile.
@@ -53,9 +52,6 @@ ROUTES: Final = f'[{{"name":"null","match":"{TOPIC}","target":"null:"}},{{"name"
 SLOWEST: Final = 15_000
 RESUMED: Final = Kind("resumed", 2, Slot(100_000, 5_500, drains=True, null=True))
 RESUMED_QUICK: Final = Kind("resumed", 1, Slot(30_000, 2_500, drains=True, null=True))
-RESUMED_INTO_STREAMS: Final = Kind("resumed into Redis Streams", 2, Slot(60_000, 3_500, drains=True))
-OTHERS_SET: Final = Kind("drained where others have a policy and a pause", 6, NULL_BACKLOG)
-SET: Final = Side(pauses=("nobody.*",), policies=(Policy(name="some", match="some.*", max_attempts=3),))
 
 #: Paused topics with one message each, and the goals for s until all are back, by their number, and for others in ms.
 PAUSED_TOPICS: Final = 5_000
@@ -111,18 +107,12 @@ def holding(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     late = [one.others for one in pauses]
     sides = {"limit": Side(), "held": Side(held=True)}
     back = in_slots(RESUMED_QUICK if scale.quick else RESUMED, sides, scale.runs)
-    streams = in_slots(RESUMED_INTO_STREAMS, sides, 1)
-    unused = in_slots(OTHERS_SET, {"limit": Side(), "set": SET}, scale.runs)
-    name = f"{OTHERS_SET.name}, beside none"
     return [
         paired("parked, beside draining", RATE, pairs_of(rounds), goal=0.5),
         compared(
             "resumed, from 1 s on, beside draining", RATE, _later, back["held"], back["limit"], its=rate, goal=0.9
         ),
         rates("resumed, in all, beside draining", back["held"], back["limit"]),
-        rates(f"{RESUMED_INTO_STREAMS.name}, beside draining", streams["held"], streams["limit"]),
-        rates(name, unused["set"], unused["limit"], goal=0.98),
-        costs(name, unused["set"], unused["limit"]),
         single("others while messages are parked, p50", "ms", [one.consumer["p50"] for one in late]),
         single("others while messages are parked, p99", "ms", [one.consumer["p99"] for one in late], goal=50),
         single("others while messages are parked, early", "messages", [one.early for one in late], goal=0),

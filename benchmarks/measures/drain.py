@@ -1,8 +1,7 @@
 """Draining a backlog: messages that were scheduled before become due together, and one worker delivers them all.
 
 The time runs from their due time to the last delivery, 200,000 messages at a time. The limit is a plain socket that
-sends HGET, XADD, ZREM and HDEL for the same messages, and another ZREM for each message with a key. A second limit, without a
-goal, does the same in batches of 200: HMGET, 200 XADD, ZREMRANGEBYRANK, HDEL and one ZREM for all keys. Freeing scattered
+sends HGET, XADD, ZREM and HDEL for the same messages, and another ZREM for each message with a key. Freeing scattered
 records is a large part of the server's work, so the allocator matters. The runs use the wheel's server, and a server with
 jemalloc if the machine has one.
 """
@@ -10,7 +9,7 @@ jemalloc if the machine has one.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -56,17 +55,14 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
         for variant in _variants(scale, details):
-            limits = Limits(Path(name), backlog(scale), variant)
+            limits = Limit(Path(name), backlog(scale), variant)
             costs: list[dict[str, float]] = []
-            measures = {
-                "limit": partial(limits.measure, limits.plain),
-                "batches": partial(limits.measure, limits.batches),
+            measures: dict[str, Callable[[], float]] = {
+                "limit": limits.measure,
                 "delayq": partial(measure, variant, scale, costs),
             }
             rounds = in_turns(f"drain {variant.name}", scale.runs + 2, measures, swap=True, enough=sure(scale.runs))
-            plain, batches = pairs_of(rounds), pairs_of(rounds, "batches")
-            figures.append(paired(variant.name, RATE, plain, goal=variant.goal))
-            figures.append(paired(f"{variant.name}, beside batches of {limit.BATCH}", RATE, batches))
+            figures.append(paired(variant.name, RATE, pairs_of(rounds), goal=variant.goal))
             details[f"{variant.name}, CPU µs a message"] = costs
     return figures, details
 
@@ -81,23 +77,21 @@ def _variants(scale: Scale, details: dict[str, Any]) -> Iterator[Variant]:
         details[LEFT_OUT] = {JEMALLOC.name: str(error)}
 
 
-class Limits:
-    """The limits of draining, encoded once and measured any number of times."""
+class Limit:
+    """The limit of draining, encoded once and measured any number of times."""
 
     def __init__(self, folder: Path, count: int, variant: Variant) -> None:
         progress(f"drain: preparing {count:,} messages")
         self._count, self._variant, self._load = count, variant, folder / "load"
         messages = list(make(count, spread(int(now()), span_of(count)), keys=variant.keys))
         placed = limit.write_schedule(self._load, messages)
-        #: The file of each limit, and its number of commands.
-        self.plain = folder / "drain", limit.write_drain(folder / "drain", messages, placed)
-        self.batches = folder / "batches", limit.write_batches(folder / "batches", messages, placed)
+        self._drain = folder / "drain", limit.write_drain(folder / "drain", messages, placed)
 
-    def measure(self, drain: tuple[Path, int]) -> float:
-        """The messages/s of a limit."""
+    def measure(self) -> float:
+        """The messages/s of the limit."""
         with server(binary=self._variant.binary) as running:
             limit.feed(running.port, self._load, self._count * (2 + self._variant.keys))
-            return self._count / limit.feed(running.port, *drain)
+            return self._count / limit.feed(running.port, *self._drain)
 
 
 def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from benchmarks.load.messages import DAY, make, spread
 from benchmarks.results import Figure, single
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, worker
-from delayq import Client, Scheduled
+from delayq import Client, Message, Scheduled
 
 #: Bytes of a message, and of a key.
 GOALS: Final = {"Valkey": (185, 125), "Redis": (255, 160)}
@@ -74,34 +75,34 @@ def _version(binary: Path | None) -> str:
         return str(info.get("valkey_version") or info["redis_version"])
 
 
-def _overhead(count: int, keys: int, binary: Path | None = None) -> float:
+def _overhead(count: int, keys: int, binary: Path | None) -> float:
     """The bytes of a message beyond its record."""
     messages = list(make(count, spread(int(now()) + DAY, DAY), keys=keys))
     records = sum(len(limit.record(message)) for message in messages)
-    with server(binary=binary) as running, connect(running.url) as connection:
-        with Client(running.url) as client:
-            schedule_all(client, messages[:1])
-            before = connection.info("memory")["used_memory"]
-            schedule_all(client, messages)
-        time.sleep(1.5)  # until the AOF's buffer is written and the client's buffer is freed
-        after = connection.info("memory")["used_memory"]
-    return float(after - before - records) / count
+    return _grown(messages, binary, lambda client: schedule_all(client, messages)) - records / count
 
 
-def _remembered(count: int, keys: int, binary: Path | None = None) -> float:
+def _remembered(count: int, keys: int, binary: Path | None) -> float:
     """The bytes of an id whose message has ended."""
     messages = list(make(count, spread(int(now()) + DAY, DAY), keys=keys))
+
+    def cancel(client: Client) -> None:
+        ids = [one.id for one in client.schedule_many(messages) if isinstance(one, Scheduled)]
+        if [one.result for one in client.cancel_many(ids)] != ["cancelled"] * count:
+            raise BenchmarkError("not all messages were scheduled and cancelled")
+
+    return _grown(messages, binary, cancel)
+
+
+def _grown(messages: list[Message], binary: Path | None, use: Callable[[Client], object]) -> float:
+    """The bytes by which a server has grown for each message."""
     with server(binary=binary) as running, connect(running.url) as connection:
         with Client(running.url) as client:
             schedule_all(client, messages[:1])
             before = connection.info("memory")["used_memory"]
-            ids = [one.id for one in client.schedule_many(messages) if isinstance(one, Scheduled)]
-            cancelled = client.cancel_many(ids)
-        time.sleep(1.5)  # see `_overhead`
-        after = connection.info("memory")["used_memory"]
-    if len(ids) != count or any(one.result != "cancelled" for one in cancelled):
-        raise BenchmarkError("not all messages were scheduled and cancelled")
-    return float(after - before) / count
+            use(client)
+        time.sleep(1.5)  # until the AOF's buffer is written and the client's buffer is freed
+        return float(connection.info("memory")["used_memory"] - before) / len(messages)
 
 
 def _idle(seconds: float, number: int) -> tuple[dict[str, float], int]:

@@ -2,9 +2,8 @@
 
 With few pending messages, 10,000 at a time are scheduled, or become due and are drained, again and again. With many, a
 random subset of half of them becomes due and is drained in due order, and as many are scheduled beside the others. The
-comparison schedules with plain HSET and ZADD beside as many pending messages. It drains with plain HGET, XADD, ZREM and
-HDEL. The cost of these commands grows because no cache holds that much memory. The CPU is that of the server; to drain, that
-of the server and the worker.
+comparison schedules with plain HSET and ZADD beside as many pending messages. The cost of these commands grows because no
+cache holds that much memory. The CPU is that of the server; to drain, that of the server and the worker.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from benchmarks.results import Figure, Pair, paired
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, worker
 from delayq import Client, Message
-from delayq.embedded import EmbeddedServer
 
 FEW: Final = 10_000
 GOAL: Final = 1.3
@@ -53,54 +51,44 @@ class Growth(msgspec.Struct):
     few: list[Cpu] = []
     many: list[Cpu] = []
 
-    def grown(self, name: str = "") -> float:
-        """The factor by which the CPU of one process, or of all, has grown."""
-        return self._median(self.many, name) / self._median(self.few, name)
-
-    @staticmethod
-    def _median(runs: list[Cpu], name: str) -> float:
-        return statistics.median(cpu[name] if name else sum(cpu.values()) for cpu in runs)
+    def grown(self) -> float:
+        """The factor by which the CPU of all processes has grown."""
+        many, few = (statistics.median(sum(cpu.values()) for cpu in runs) for runs in (self.many, self.few))
+        return many / few
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure with few pending messages, then with many."""
     sizes = Sizes(300_000, 50_000, 1) if scale.quick else Sizes(3_000_000, 200_000, 3)
-    plain, plain_drain, schedule, drained = Growth(), Growth(), Growth(), Growth()
+    plain, schedule, drained = Growth(), Growth(), Growth()
     for number in range(1, sizes.rounds + 1):
         progress(f"growth: {FEW:,} pending, run {number} of {sizes.rounds}")
-        for growth, cost in zip((plain, plain_drain), _plain_few(sizes.measured), strict=True):
-            growth.few.append(cost)
+        plain.few.append(_plain_few(sizes.measured))
         schedule.few.append(_schedule_few(sizes.measured))
         drained.few.append(_drain_few(sizes.measured))
     schedule.many, drained.many = _delayq_many(sizes)
-    plain.many, plain_drain.many = _plain_many(sizes)
+    plain.many = _plain_many(sizes)
     names = f"{FEW:,} → {sizes.many:,} pending"
     beside = Pair(schedule.grown(), plain.grown())
     figures = [
         Figure(name=f"drain, CPU growth, {names}", value=drained.grown(), unit="×", goal=GOAL, at_most=True),
-        paired(f"drain, CPU growth beside plain commands, {names}", "×", [Pair(drained.grown(), plain_drain.grown())]),
         paired(f"schedule, CPU growth, {names}", "×", [beside], goal=GOAL, at_most=True),
-        Figure(name="drain, growth of the server's CPU alone", value=drained.grown("server"), unit="×"),
-        Figure(name="drain, growth of the worker's CPU alone", value=drained.grown("worker"), unit="×"),
     ]
-    costs = {"plain": plain, "plain drain": plain_drain, "schedule": schedule, "drain": drained}
+    costs = {"plain": plain, "schedule": schedule, "drain": drained}
     return figures, {f"{name}, CPU µs a message": msgspec.to_builtins(cost) for name, cost in costs.items()}
 
 
-def _plain_few(measured: int) -> tuple[Cpu, Cpu]:
+def _plain_few(measured: int) -> Cpu:
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
-        load, drain = Path(folder, "load"), Path(folder, "drain")
-        messages = _far(FEW, 1)
-        replies = limit.write_drain(drain, messages, limit.write_schedule(load, messages))
-        scheduled, drained = CpuMeter(server=running.pid), CpuMeter(server=running.pid)
+        path, meter = Path(folder, "commands"), CpuMeter(server=running.pid)
+        limit.write_schedule(path, _far(FEW, 1))
         with connect(running.url) as connection:
             for _ in range(measured // FEW):
-                for meter, path, count in ((scheduled, load, 2 * FEW), (drained, drain, replies)):
-                    meter.begin()
-                    limit.feed(running.port, path, count)
-                    meter.end(FEW)
+                meter.begin()
+                limit.feed(running.port, path, 2 * FEW)
+                meter.end(FEW)
                 connection.execute_command("FLUSHALL", "SYNC")
-        return scheduled.each(), drained.each()
+        return meter.each()
 
 
 def _schedule_few(measured: int) -> Cpu:
@@ -229,29 +217,19 @@ def _delayq_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
     return scheduled, drained
 
 
-def _plain_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
-    """Measure plain HSET and ZADD with many pending messages, and draining a random subset of them with plain commands."""
-    scheduled, drained = [], []
+def _plain_many(sizes: Sizes) -> list[Cpu]:
+    """Measure plain HSET and ZADD with many pending messages."""
+    scheduled = []
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
         path = Path(folder, "commands")
-        every = sizes.many // (sizes.measured * sizes.rounds)
-        standing: list[tuple[Message, limit.Placed]] = []
         for some in _slices(0, sizes.many, _in_two_days()):
-            placed = limit.write_schedule(path, some)
+            limit.write_schedule(path, some)
             limit.feed(running.port, path, 2 * len(some))
-            standing += zip(some[::every], placed[::every], strict=True)
         for number in range(sizes.rounds):
-            messages = _far(sizes.measured, 10 + number)
-            limit.write_schedule(path, messages)
+            limit.write_schedule(path, _far(sizes.measured, 10 + number))
             time.sleep(1)
-            scheduled.append(_fed(running, path, 2 * len(messages), len(messages)))
-            chosen, where = zip(*standing[number :: sizes.rounds], strict=True)
-            drained.append(_fed(running, path, limit.write_drain(path, chosen, where), len(chosen)))
-    return scheduled, drained
-
-
-def _fed(running: EmbeddedServer, path: Path, replies: int, count: int) -> Cpu:
-    meter = CpuMeter(server=running.pid)
-    limit.feed(running.port, path, replies)
-    meter.end(count)
-    return meter.each()
+            meter = CpuMeter(server=running.pid)
+            limit.feed(running.port, path, 2 * sizes.measured)
+            meter.end(sizes.measured)
+            scheduled.append(meter.each())
+    return scheduled

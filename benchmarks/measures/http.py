@@ -1,8 +1,8 @@
 """Scheduling over HTTP: one API process and kept connections, each waiting for its answer.
 
 Batches of 100 messages are compared with the limit of scheduling. Single messages are compared with an empty endpoint of
-FastAPI and Pydantic with the same payload, server and settings. They use 64 connections, or one connection with one request
-after the other. At 1,000/s they arrive in an open loop on 16 connections, and the CPU time counts.
+FastAPI and Pydantic with the same payload, server and settings, on 64 connections. At 1,000/s they arrive in an open loop on
+16 connections, and the CPU time counts.
 
 API keys: two APIs on one Redis take single messages in turn, on 64 connections. One requires keys (the key has scopes and a
 rate, no quota), the other does not; the ratio of each pair counts.
@@ -34,9 +34,8 @@ BATCH_CONNECTIONS: Final = 16
 SINGLE_CONNECTIONS: Final = 64
 RATE: Final = 1_000
 RATE_CONNECTIONS: Final = 16
-#: Goals in CPU µs a request: of the API, and of API and Redis.
+#: The goal in CPU µs of the API a request.
 RATE_US: Final = 300
-ALONE_US: Final = 450
 GOALS: Final = {"batches of 100": 0.5, "single messages": 1.5}
 #: s of each side of a pair with and without keys. The difference is small, so many short pairs are measured.
 PAIRED: Final = 2.0
@@ -59,7 +58,6 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         figures = [
             _batches(scale, folder, messages, seconds, details),
             _singles(scale, bodies, seconds, details),
-            *_one_after_the_other(scale, bodies, seconds),
             _at_a_rate(scale, bodies, seconds),
             _with_a_key(scale, folder, bodies, details),
         ]
@@ -93,21 +91,6 @@ def _singles(scale: Scale, bodies: Path, seconds: float, details: dict[str, Any]
     pairs = in_pairs("http, single messages", scale.runs, lambda: _empty(bodies, SINGLE_CONNECTIONS, seconds), ours)
     details["single messages, CPU µs a message"] = costs
     return paired("single messages", "requests/s", pairs, goal=GOALS["single messages"])
-
-
-def _one_after_the_other(scale: Scale, bodies: Path, seconds: float) -> list[Figure]:
-    costs: list[dict[str, float]] = []
-    pairs = in_pairs(
-        "http, one after the other",
-        scale.runs,
-        lambda: _empty(bodies, 1, seconds),
-        lambda: _measure(scale, "/v1/messages", bodies, 1, seconds, each=1, costs=costs),
-    )
-    both = [sum(cost.values()) for cost in costs]
-    return [
-        paired("one request after the other", "requests/s", pairs),
-        single("one request after the other, API and Redis", "µs a request", both, goal=ALONE_US, parts=costs),
-    ]
 
 
 def _at_a_rate(scale: Scale, bodies: Path, seconds: float) -> Figure:

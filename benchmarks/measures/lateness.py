@@ -3,8 +3,7 @@
 Messages with delays of 500 to 3,000 ms are scheduled at a steady rate in an open loop. The producer, the worker and a
 consumer that blocks on the topic's stream are processes of their own. Lateness is the time from a message's due time to its
 arrival at the consumer; the details have the lateness of its stream entry, too. It is measured in turn with a million
-pending messages, which are due in two days, and with none. The highest rate is the last step of a ladder with a p99 within
-10 ms. Each step is 1.25 times the step before, and counts if one of two tries reaches it.
+pending messages, which are due in two days, and with none.
 
 Burst: 200,000 messages of one topic become due in the same ms. Other topics get 200 messages a second, with delays of 100 to
 500 ms and without an ordering key. The burst's rate is compared with the drain of a backlog with spread due times. The
@@ -14,7 +13,6 @@ lateness of the others counts while the burst drains.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,6 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, RssMeter, Scale, in_pairs, in_turns, now, progress
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, schedule_all, sleep_until
 from benchmarks.load.messages import DAY, make, spread
@@ -37,12 +34,6 @@ GOALS: Final = {1000: {"p50": 0.8, "p99": 3.0}, 5000: {"p99": 6.0}}
 #: Other pending messages, and the goal for p99 with them beside p99 without.
 PENDING: Final = 1_000_000
 PENDING_TIMES: Final = 1.2
-#: The ladder: its first rate, measured s of each step, its bound for p99 in ms, and the goal.
-LOWEST: Final = 5_000
-LADDER_SECONDS: Final = 6.0
-STEP: Final = 1.25
-HIGHEST_MS: Final = 10.0
-HIGHEST: Final = 10_000
 #: The topic of the burst, and the traffic of the others: its topics, messages/s, delays (ms), and ms before the burst.
 TOPIC: Final = "coupon.expire"
 OTHERS: Final = ("order.cancel", "order.dispatch", "payment.check")
@@ -63,7 +54,7 @@ class Burst(msgspec.Struct, frozen=True):
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure both rates, and the lower rate with many pending messages, in turns; then the ladder and bursts."""
+    """Measure both rates, and the lower rate with many pending messages, in turns; then bursts."""
     seconds, many = (8.0, PENDING // 10) if scale.quick else (12.0, PENDING)
     pending = f"at {RATE:,}/s with {many:,} pending"
     measures = {_at(rate): partial(_measure, scale, rate, seconds) for rate in GOALS}
@@ -82,33 +73,12 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         details[_at(rate)] = [msgspec.to_builtins(late) | more for late, more in runs]
     pairs = [Pair(*(found[name][0].consumer["p99"] for name in (pending, _at(RATE)))) for found in rounds]
     figures.append(paired(f"{pending}, p99 beside that without", "ms", pairs, goal=PENDING_TIMES, at_most=True))
-    if not scale.quick:
-        figures.append(highest(lambda rate: _measure(scale, rate, LADDER_SECONDS)[0].consumer["p99"]))
     burst, more = _bursts(scale)
     return [*figures, *burst], details | more
 
 
 def _at(rate: int) -> str:
     return f"at {rate:,}/s"
-
-
-def highest(p99: Callable[[int], float]) -> Figure:
-    """The highest rate of the ladder up to which p99 stays within its bound."""
-    rate = reached = 0.0
-    parts: dict[str, float] = {}
-    while rate == reached:
-        reached, rate = rate, rate * STEP or LOWEST
-        for _ in range(2):
-            try:
-                parts[f"p99 at {rate:,.0f}/s"] = late = p99(int(rate))
-            except BenchmarkError as error:  # the producer or the consumer is too slow
-                progress(f"lateness at {rate:,.0f}/s: {error}")
-                continue
-            if late <= HIGHEST_MS:
-                reached = rate
-                break
-    name = f"highest steady rate with a p99 of {HIGHEST_MS:g} ms"
-    return single(name, "messages/s", [reached], goal=HIGHEST, at_most=False, parts=[parts])
 
 
 def _measure(scale: Scale, rate: int, seconds: float, pending: int = 0) -> tuple[Lateness, dict[str, Any]]:

@@ -1,18 +1,16 @@
-"""delayq compared with other delay queues: asynq, BullMQ and beanstalkd, each as far as this machine has its toolchain.
+"""delayq compared with other delay queues: asynq and beanstalkd, each as far as this machine has its toolchain.
 
 A limit is the peer's figure, measured in turn with delayq on the same cores. A rate is better with a ratio above 1.
 Lateness, CPU and memory are better with a ratio below 1. Each peer has its own client in its own language, configured by its
 documentation:
 
 - asynq (Go) shares one client, has 64 workers, and polls for due messages every 100 ms (by default 5 s).
-- BullMQ (Node.js) has 64 workers and removes completed jobs.
 - beanstalkd, with its Go client, has a connection for each caller and 16 connections that reserve.
 
-Peers on Redis have the same server as delayq, with AOF (everysec); beanstalkd has its log with an fsync a second.
+asynq has the same server as delayq, with AOF (everysec); beanstalkd has its log with an fsync a second.
 
 - One by one: each message with a call that waits for its answer.
 - 64 at once: 64 callers in one process.
-- Bulk: 500 messages with one call.
 - Drain: a backlog becomes due at one moment, and is consumed and acknowledged; for delayq by its Python consumer.
 - At 1,000/s: an open loop with delays of 1, 2 or 3 s. *With slack* the route of delayq lets messages be 50 ms late. asynq polls
   every 100 ms, so its messages are that late on average.
@@ -22,8 +20,8 @@ the growth of the server's resident memory for each pending message.
 
 Differences: asynq and beanstalkd have whole seconds, so they keep no order by ms. A time of asynq loses its fraction, so a
 message is delivered up to one second early. The server of beanstalkd is one process in C with messages in its own memory.
-It cannot find or cancel a message by key, delay it twice, or fail over. The clients of asynq and BullMQ are compiled;
-delayq's is Python.
+It cannot find or cancel a message by key, delay it twice, or fail over. The peers' clients are compiled; delayq's
+is Python.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ from benchmarks.results import LEFT_OUT, NOTES, Figure, Pair, paired
 from testbed.errors import ServerMissing
 
 CALLERS: Final = 64
-TOGETHER: Final = 500
 RATE: Final = 1_000
 #: s until as many messages are delivered as scheduled.
 STEADY: Final = 4.5
@@ -66,7 +63,6 @@ GOALS: Final = {
 KINDS: Final = {
     "one by one": ("messages/s", False),
     "64 at once": ("messages/s", False),
-    "bulk": ("messages/s", False),
     "drain": ("messages/s", False),
     "lateness p50": ("ms", True),
     "lateness p99": ("ms", True),
@@ -109,7 +105,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
                 merged.setdefault(name, {}).update(one)
     figures = list(figures_of(rounds))
     versions = ", ".join(f"{peer.name} {peer.version}" for peer in peers[1:])
-    notes = [f"Peers: {versions}.", *_early(rounds), *better(figures)]
+    notes = [f"Peers: {versions}.", *_early(rounds)]
     return figures, {LEFT_OUT: left_out, NOTES: notes, "rounds": rounds}
 
 
@@ -131,15 +127,6 @@ def _early(rounds: Sequence[dict[str, Found]]) -> Iterator[str]:
             yield f"{peer} delivered {share:.0%} of the messages at {RATE:,}/s early."
 
 
-def better(figures: Sequence[Figure]) -> Iterator[str]:
-    """Yield a sentence for each figure in which a peer is better."""
-    for figure in figures:
-        kind, _, peer = figure.name.partition(", beside ")
-        less = KINDS[kind][1]
-        if figure.ratio is not None and (figure.ratio > 1 if less else figure.ratio < 1):
-            yield f"{peer} is better in {kind}."
-
-
 def _one_by_one(count: int, peer: Peer) -> Found:
     with peer.serving() as serving:
         return {"one by one": peer.do("schedule", serving, count, 1)["rate"]}
@@ -152,8 +139,6 @@ def _at_once(count: int, peer: Peer) -> Found:
         found = {"64 at once": peer.do("schedule", serving, count, CALLERS)["rate"]}
         time.sleep(1.5)  # until the buffers of the log are written
         found["memory"] = (rss(serving.server) - before) / count
-        if peer.bulk:
-            found["bulk"] = peer.do("bulk", serving, count, TOGETHER)["rate"]
         return found
 
 

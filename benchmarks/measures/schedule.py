@@ -26,21 +26,19 @@ from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load.backlog import accepted, schedule_all
 from benchmarks.load.messages import DAY, LIMITS, QUEUES, TOPICS, make, spread
-from benchmarks.results import LEFT_OUT, Figure, Pair, paired
+from benchmarks.results import Figure, Pair, paired
 from benchmarks.running import limit
-from benchmarks.running.processes import connect, server, server_for, with_jemalloc
+from benchmarks.running.processes import connect, server, server_for
 from delayq import Client, Message
 from delayq.domain.codec import due_head, encode
 from delayq.store.commands import Command, schedule
 from delayq.store.keys import new_id, queue_keys
 from delayq.store.scripts import load
-from testbed.errors import ServerMissing
 
 MESSAGES: Final = 500_000
 GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}
 ONE: Final = "one schedule script beside a minimal HSET + ZADD script, server CPU"
-_JEMALLOC: Final = f"{ONE}, with jemalloc"
 _MOST_TIMES: Final = 2.5
 _MINIMAL: Final = """#!lua
 redis.call('HSET', KEYS[3], ARGV[7], ARGV[8])
@@ -72,11 +70,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             figures.append(paired(_KEYS[keys], "messages/s", pairs, goal=goal))
             details[f"{_KEYS[keys]}, CPU µs a message"] = costs
     if not scale.redis_url:
-        figures.append(_one_script(ONE, scale))
-        try:
-            figures.append(_one_script(_JEMALLOC, scale, with_jemalloc()))
-        except ServerMissing as error:
-            details[LEFT_OUT] = {_JEMALLOC: str(error)}
+        figures.append(_one_script(scale))
     pairs = _one_by_one(scale)
     figures.append(paired(ONE_BY_ONE, "µs a call", pairs, goal=2.0, at_most=True))
     return figures, details
@@ -134,12 +128,12 @@ def _check(url: str, outcomes: list[Any], expected: int) -> None:
         raise BenchmarkError(f"the queues have {there} messages instead of {expected}")
 
 
-def _one_script(what: str, scale: Scale, binary: Path | None = None) -> Figure:
+def _one_script(scale: Scale) -> Figure:
     commands = list(_single_calls(scale.messages // 50))
     scripts = {"limit": _MINIMAL, "ours": load("schedule").text}
-    measures = {name: partial(_server_cost, text, commands, binary) for name, text in scripts.items()}
-    pairs = in_pairs(what, 2 * scale.runs + 1, measures["limit"], measures["ours"], swap=True)
-    return paired(what, "µs a call", pairs, goal=_MOST_TIMES, at_most=True)
+    measures = {name: partial(_server_cost, text, commands) for name, text in scripts.items()}
+    pairs = in_pairs(ONE, 2 * scale.runs + 1, measures["limit"], measures["ours"], swap=True)
+    return paired(ONE, "µs a call", pairs, goal=_MOST_TIMES, at_most=True)
 
 
 def _single_calls(count: int) -> Iterator[Command[Any]]:
@@ -152,9 +146,9 @@ def _single_calls(count: int) -> Iterator[Command[Any]]:
         yield msgspec.structs.replace(command, args=(*command.args, due))
 
 
-def _server_cost(script: str, commands: Sequence[Command[Any]], binary: Path | None) -> float:
+def _server_cost(script: str, commands: Sequence[Command[Any]]) -> float:
     """The CPU µs that the server takes for one call."""
-    with server(binary=binary) as running, closing(connect(running.url)) as connection:
+    with server() as running, closing(connect(running.url)) as connection:
         sha = connection.script_load(script)
         meter = CpuMeter(server=running.pid)
         for first in range(0, len(commands), 100):

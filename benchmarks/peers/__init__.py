@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,6 @@ from benchmarks import BenchmarkError
 from benchmarks.harness import wait_for
 from benchmarks.running.processes import Process, program, server, worker
 from delayq.embedded.processes import LOCALHOST, free_port
-from testbed import folders
 from testbed.errors import ServerMissing
 
 __all__ = ["OURS", "PEERS", "SLACK", "WITH_SLACK", "Peer", "Serving", "result_of"]
@@ -46,7 +44,7 @@ class Serving(msgspec.Struct, frozen=True):
 class Peer(msgspec.Struct, frozen=True):
     """A delay queue.
 
-    `command` has the first words of its program. With `bulk` it can schedule many messages with one call. `slack` is how many
+    `command` has the first words of its program. `slack` is how many
     ms late a message may become due, because the peer has whole seconds.
     """
 
@@ -54,15 +52,13 @@ class Peer(msgspec.Struct, frozen=True):
     version: str
     command: tuple[str, ...]
     serving: Callable[[], AbstractContextManager[Serving]]
-    bulk: bool = False
     slack: int = 0
-    settings: dict[str, str] = {}
 
     @contextmanager
     def doing(self, action: str, serving: Serving, count: int, number: float) -> Iterator[Process]:
         """Run its program with an action."""
         words = (action, serving.address, str(count), f"{number:.0f}")
-        with program((*self.command, *words), self.settings) as process:
+        with program((*self.command, *words)) as process:
             yield process
 
     def do(self, action: str, serving: Serving, count: int, number: float, seconds: float = 300.0) -> dict[str, float]:
@@ -152,21 +148,14 @@ def _asynq() -> Peer:
     return Peer("asynq", _pinned("github.com/hibiken/asynq"), (_go(), "asynq"), _redis)
 
 
-def _bullmq() -> Peer:
-    modules = folders.fetch("bullmq") / "node_modules"
-    version = json.loads((FOLDER / "bullmq" / "package.json").read_text())["dependencies"]["bullmq"]
-    command = (shutil.which("node") or "node", str(FOLDER / "bullmq" / "peer.cjs"))
-    return Peer("BullMQ", version, command, _redis, bulk=True, settings={"NODE_PATH": str(modules)})
-
-
 def _beanstalkd_peer() -> Peer:
     output = subprocess.run([_beanstalkd_program(), "-v"], capture_output=True, text=True, check=False).stdout
     return Peer("beanstalkd", output.split()[-1], (_go(), "beanstalkd"), _beanstalkd, slack=1_000)
 
 
 #: Functions that return each peer, or raise ServerMissing.
-PEERS: Final[dict[str, Callable[[], Peer]]] = {"asynq": _asynq, "BullMQ": _bullmq, "beanstalkd": _beanstalkd_peer}
-OURS: Final = Peer("delayq", "", (sys.executable, "-m", "benchmarks.peers.ours"), _delayq, bulk=True)
+PEERS: Final[dict[str, Callable[[], Peer]]] = {"asynq": _asynq, "beanstalkd": _beanstalkd_peer}
+OURS: Final = Peer("delayq", "", (sys.executable, "-m", "benchmarks.peers.ours"), _delayq)
 #: ms that messages may be late in the run with slack, and delayq with it.
 SLACK: Final = 50
 WITH_SLACK: Final = msgspec.structs.replace(OURS, serving=partial(_delayq, f'[{{"name":"streams","slack":{SLACK}}}]'))

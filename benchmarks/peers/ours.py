@@ -28,7 +28,6 @@ GROUP: Final = "consumers"
 #: The most messages of one call, and ms that it waits for the first one.
 MOST: Final = 1_000
 WAIT_MS: Final = 1_000
-TOGETHER: Final = 500
 #: The body of the peers' messages.
 BODY: Final = ("order customer courier restaurant address payment " * 4)[:200]
 PRODUCERS: Final = 16
@@ -61,16 +60,6 @@ async def _at_once(url: str, count: int, callers: int) -> dict[str, float]:
         await client.context()
         began = time.perf_counter()
         await asyncio.gather(*(caller(client) for _ in range(callers)))
-        return {"rate": count / (time.perf_counter() - began)}
-
-
-def bulk(url: str, count: int, together: int) -> dict[str, float]:
-    """Schedule many messages with each call."""
-    with Client(url) as client:
-        client.context()
-        began = time.perf_counter()
-        for first in range(0, count, together):
-            schedule_all(client, [_message(DAY) for _ in range(min(together, count - first))])
         return {"rate": count / (time.perf_counter() - began)}
 
 
@@ -131,7 +120,7 @@ def consume(url: str, count: int, moment: int) -> dict[str, float]:
     }
 
 
-ACTIONS: Final = {"schedule": schedule, "bulk": bulk, "backlog": backlog, "produce": produce, "consume": consume}
+ACTIONS: Final = {"schedule": schedule, "backlog": backlog, "produce": produce, "consume": consume}
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """The limit: one Redis that a plain socket feeds with the fewest commands that the same messages need.
 
 To schedule: HSET into the pool and ZADD into the queue for each message, and a ZADD for its key. To drain: HGET, XADD, ZREM
-and HDEL for each message, and a ZREM for its key; each command finds its data. Or in batches of 200: HMGET, an XADD for each
-message, ZREMRANGEBYRANK, HDEL and one ZREM for all keys. Records have delayq's size, stream entries delayq's fields, and the
-16 queues take turns in runs of 500 messages, as in delayq's own calls. A file has the encoded commands.
+and HDEL for each message, and a ZREM for its key; each command finds its data. Records have delayq's size, stream entries
+delayq's fields, and the 16 queues take turns in runs of 500 messages, as in delayq's own calls. A file has the encoded
+commands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from delayq.store.keys import Layout, QueueKeys, new_id, queue_keys
 Placed = tuple[int, bytes]
 
 RUN: Final = 500
-BATCH: Final = 200
 _CHUNK: Final = 1 << 17
 
 
@@ -67,7 +66,7 @@ def write_drain(path: Path, messages: Sequence[Message], placed: Sequence[Placed
     """Write the commands that drain the messages of `write_schedule`, each queue by due time; return their number."""
     replies = 0
     with path.open("wb", buffering=1 << 20) as file:
-        for queue, run in _runs(messages, placed, RUN):
+        for queue, run in _runs(messages, placed):
             for position in run:
                 words = drain(messages[position], queue_keys(queue), placed[position][1])
                 file.writelines(words)
@@ -75,37 +74,15 @@ def write_drain(path: Path, messages: Sequence[Message], placed: Sequence[Placed
     return replies
 
 
-def write_batches(path: Path, messages: Sequence[Message], placed: Sequence[Placed]) -> int:
-    """Write the commands that drain them in batches, with only XADD for each message; return their number."""
-    replies = 0
-    with path.open("wb", buffering=1 << 20) as file:
-        for queue, run in _runs(messages, placed, BATCH):
-            words = _batch([messages[position] for position in run], queue_keys(queue), [placed[one][1] for one in run])
-            file.writelines(words)
-            replies += len(words)
-    return replies
-
-
-def _runs(messages: Sequence[Message], placed: Sequence[Placed], size: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield each queue in turn with the positions of its next `size` messages."""
+def _runs(messages: Sequence[Message], placed: Sequence[Placed]) -> Iterator[tuple[int, list[int]]]:
+    """Yield each queue in turn with the positions of its next messages."""
     queues: list[list[int]] = [[] for _ in range(QUEUES)]
     for position in sorted(range(len(placed)), key=lambda one: (messages[one].expect_date or 0, placed[one][1])):
         queues[placed[position][0]].append(position)
-    for first in range(0, max(map(len, queues)), size):
+    for first in range(0, max(map(len, queues)), RUN):
         for queue, positions in enumerate(queues):
-            if run := positions[first : first + size]:
+            if run := positions[first : first + RUN]:
                 yield queue, run
-
-
-def _batch(messages: Sequence[Message], names: QueueKeys, ids: Sequence[bytes]) -> list[bytes]:
-    members = [_member(key, id) for message, id in zip(messages, ids, strict=True) for key in message.keys]
-    return [
-        command(b"HMGET", names.pool.encode(), *ids),
-        *(_append(message, id) for message, id in zip(messages, ids, strict=True)),
-        command(b"ZREMRANGEBYRANK", names.queue.encode(), b"0", b"%d" % (len(ids) - 1)),
-        command(b"HDEL", names.pool.encode(), *ids),
-        *([command(b"ZREM", names.index.encode(), *members)] if members else []),
-    ]
 
 
 def drain(message: Message, names: QueueKeys, id: bytes) -> list[bytes]:

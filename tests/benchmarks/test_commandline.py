@@ -59,7 +59,6 @@ def measures(monkeypatch: pytest.MonkeyPatch) -> Measures:
         "growth memory",
         "growth --redis-url redis://h",
         "all --redis-url redis://h",
-        "growth --anew",
         "growth --part audit",
         "changes",
         "all --beside .",
@@ -99,8 +98,6 @@ def test_all_goes_on_after_a_failure_and_measures_only_what_is_missing_the_next_
     assert commandline.main(whole) == 0
     assert [one.name for one in load(tmp_path / "all.json")] == list(NAMES)
     assert measures.rendered == 1
-
-    assert commandline.main([*whole, "--anew"]) == 1
 
 
 def test_a_quick_run_of_all_is_marked_as_quick_and_never_rendered(measures: Measures, tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from benchmarks.load.traffic import Arrival, lateness
 from benchmarks.measures.controls_waiting import INTERVAL, least_sent
 from benchmarks.measures.footprint import is_request
 from benchmarks.measures.growth import Growth
-from benchmarks.measures.lateness import highest
-from benchmarks.measures.peers import better, figures_of
+from benchmarks.measures.peers import figures_of
 from benchmarks.measures.steady import BEFORE, Phase
 from benchmarks.measures.targets import _seconds
 from benchmarks.results import Pair, paired, percentile, single
@@ -66,21 +65,6 @@ def test_lateness_counts_what_came_early_and_refuses_to_describe_nothing() -> No
         lateness([])
 
 
-def test_the_highest_rate_is_the_last_one_in_time_and_each_has_two_tries() -> None:
-    tried: list[int] = []
-
-    def p99(rate: int) -> float:
-        tried.append(rate)
-        if rate > 7_000:
-            raise BenchmarkError("the consumer did not see all")
-        return 50.0 if tried == [5_000, 6_250] else rate / 1_000
-
-    figure = highest(p99)
-    assert tried == [5_000, 6_250, 6_250, 7_812, 7_812]
-    assert (figure.value, figure.reached) == (6_250, False)
-    assert highest(lambda rate: 11.0).value == 0
-
-
 def test_a_fault_is_measured_by_the_first_arrival_of_what_fell_due_after_it() -> None:
     def arrived(id: str, due: float, at: float) -> Arrived:
         return Arrived(id, int(FIRST + due), FIRST + at)
@@ -114,7 +98,6 @@ def test_another_checkout_or_product_is_compared_by_what_both_can() -> None:
     other = {"one by one": 5.0, "lateness p50": -300.0, "CPU": 50.0, "early": 0.7}
     figures = list(figures_of([{"delayq": ours, "asynq": other}]))
     assert [figure.name for figure in figures] == ["one by one, beside asynq", "CPU, beside asynq"]  # it was early
-    assert list(better(figures)) == ["asynq is better in one by one.", "asynq is better in CPU."]
 
 
 def test_what_other_programs_print_is_read_and_their_failures_count(tmp_path: Path) -> None:
@@ -133,4 +116,4 @@ def test_what_other_programs_print_is_read_and_their_failures_count(tmp_path: Pa
     counts.write_text("cpu  1300 20 30 4000 50 6 7 200 0 0\n")
     assert meter.share() == 0.25
     growth = Growth(few=[{"server": 2.0, "worker": 2.0}], many=[{"server": 4.0, "worker": 2.0}])
-    assert (growth.grown(), growth.grown("server")) == (1.5, 2)
+    assert growth.grown() == 1.5
