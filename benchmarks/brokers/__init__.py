@@ -1,6 +1,6 @@
 """Brokers to compare with: their own Python clients alone.
 
-The module of a broker is also a program: with a URL and a COUNT it sends with the broker's own client and prints the seconds.
+The module of a broker is also a program. With a URL and a COUNT it sends with the broker's own client and prints the seconds.
 """
 
 from __future__ import annotations

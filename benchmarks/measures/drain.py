@@ -1,7 +1,7 @@
 """Draining a backlog: messages that were scheduled before become due together, and one worker delivers them all.
 
-The time runs from their due time to the last delivery, 200,000 messages at a time. The limit is a plain socket that
-sends HGET, XADD, ZREM and HDEL for the same messages, and another ZREM for each message with a key. Freeing scattered
+The time runs from their due time to the last delivery, 200,000 messages at a time. The limit is a plain socket that sends
+HGET, XADD, ZREM and HDEL for the same messages. For a message with a key it sends another ZREM. Freeing scattered
 records is a large part of the server's work, so the allocator matters. The runs use the wheel's server, and a server with
 jemalloc if the machine has one.
 """

@@ -1,10 +1,10 @@
 """Steady deliveries, messages that come alone: the cost of a message at 100, 1,000 and 5,000 a second.
 
 Messages that were scheduled before become due at random moments, and nobody reads them. The cost is compared with that of a
-bare client. It sends one packet over a plain socket for all messages that are due in the same ms, with HGET, XADD, ZREM and
-HDEL for each message. Both are measured in turn. A cost is the CPU time of both sides: of the worker or the bare client, and
-of the server. The general path into a null target has no comparison. With *slack* the route allows messages to go out that
-many ms late.
+bare client. It sends one packet over a plain socket for all messages that are due in the same ms. The packet has HGET, XADD,
+ZREM and HDEL for each message. Both are measured in turn. A cost is the CPU time of both sides: of the worker or the bare
+client, and of the server. The general path into a null target has no comparison. With *slack* the route allows messages to
+go out that many ms late.
 
 A queue does more than the bare client. The bare client knows all messages in advance, so it reads none and searches for
 none. It would deliver a message that was cancelled or moved, and a second client would send everything twice. A crash
