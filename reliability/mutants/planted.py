@@ -137,8 +137,8 @@ _SOURCE = (
     Planted(
         "a client that never asks the sentinels again",
         "delayq/store/connect/sentinel.py",
-        'reply = ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)',
-        'reply = vars(self).setdefault("_first", ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service))',
+        "node = self._ask(sentinel)",
+        'node = vars(self).setdefault("_first", self._ask(sentinel))',
         ("tests/store/test_sentinel.py::test_a_server_that_became_a_replica_is_left_for_the_new_primary",),
         ("tests/store/test_sentinel.py", "tests/faults/test_a_failover_by_hand.py"),
     ),

@@ -16,7 +16,8 @@ from delayq.domain.message import Limits, Message
 from delayq.embedded.processes import LOCALHOST
 from delayq.store import commands, scripts
 from delayq.store.commands import BucketHere, Census, Change, Command, GroupRecord, Known, Lease, Listed, Retention
-from delayq.store.connect.exchange import Exchange
+from delayq.store.connect.exchange import SingleExchange
+from delayq.store.connect.link import Link
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
 from delayq.store.keys import AUDIT, ConsumerKeys, following, queue_keys, rate_key
@@ -572,10 +573,12 @@ def test_a_refused_login_is_told_as_refused_and_nothing_was_done(
 
 def test_what_was_sent_where_nobody_has_logged_in_did_not_run() -> None:
     """On Redis 7.0 a connection without a password is made, and its first command is refused."""
-    exchange = Exchange([commands.layout(4)], ServerState(1.0))
+    exchange = SingleExchange([commands.layout(4)])
     again = True
     while again:
-        assert list(exchange.to_send())
+        exchange.link = Link(None, ServerState(1.0))
+        list(exchange.link.to_send(exchange.wanted()))
+        assert exchange.link.waiting
         again = exchange.broke(redis.exceptions.AuthenticationError("NOAUTH Authentication required."))
     assert [type(answer) for answer in exchange.result()] == [StoreRefused]
 

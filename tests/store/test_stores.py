@@ -29,7 +29,7 @@ from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.event_loop import Connection, Server
-from delayq.store.connect.exchange import AHEAD
+from delayq.store.connect.link import AHEAD
 from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.server_state import Fault
 from delayq.store.connect.store import Store
@@ -322,7 +322,7 @@ def test_what_has_an_end_is_sent_before_any_reply_is_read(valkey: ServerUnderTes
     store = Store(valkey.url, timeout=PATIENCE)
     texts = [str(number) for number in range(3 * AHEAD)]
     begun = store.begin(map(echo, texts), within=HOUR)
-    assert begun.exchange is not None and len(begun.exchange.waiting) == len(texts)
+    assert begun.link is not None and len(begun.link.waiting) == len(texts)
     assert store.end(begun) == texts
     store.close()
 
@@ -376,8 +376,8 @@ def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits() -> None:
     with Slow() as server:
         store = Store(f"redis://{LOCALHOST}:{server.port}/0", timeout=PATIENCE)
         begun = store.begin([echo("x")] * AHEAD, within=HOUR)
-        assert begun.connection is not None and begun.connection.readable(PATIENCE)  # what is answered at once is there
-        begun.connection.until = CLOCK.precise() + 300
+        assert begun.link is not None and begun.link.connection.readable(PATIENCE)  # what is answered at once is there
+        begun.link.connection.until = CLOCK.precise() + 300
         answers = store.end(begun)
         assert answers[1] == "x"
         assert isinstance(answers[-1], StoreUnavailable)
@@ -390,9 +390,9 @@ def test_what_has_arrived_in_time_is_read_later_too_and_what_does_not_go_out_in_
 ) -> None:
     store = Store(valkey.url, timeout=PATIENCE)
     begun = store.begin([echo("x")] * 3, within=8_000)
-    assert begun.connection is not None
-    assert begun.connection.readable(PATIENCE)
-    begun.connection.until = 0.0  # it lay unread for long
+    assert begun.link is not None
+    assert begun.link.connection.readable(PATIENCE)
+    begun.link.connection.until = 0.0  # it lay unread for long
     assert store.end(begun) == ["x"] * 3
     valkey.pause()
     reads_again = threading.Timer(PATIENCE, valkey.resume)  # for one that waits until it goes out
@@ -411,12 +411,12 @@ async def test_asyncio_does_not_wait_for_it_either() -> None:
     with Slow() as server:
         store = AsyncStore(f"redis://{LOCALHOST}:{server.port}/0", timeout=PATIENCE)
         begun = await store.begin([echo("x")] * AHEAD, within=HOUR)
-        assert begun.connection is not None and begun.exchange is not None
+        assert begun.link is not None
         ending = asyncio.create_task(store.end(begun))
-        answered = begun.exchange.answers
+        answered = begun.answers
         while answered[1] != "x":  # noqa: ASYNC110  # what is answered at once is read
             await asyncio.sleep(0.01)
-        begun.connection.until = CLOCK.precise() + 300
+        begun.link.connection.until = CLOCK.precise() + 300
         answers = await ending
         assert answers[1] == "x"
         assert isinstance(answers[-1], StoreUnavailable)

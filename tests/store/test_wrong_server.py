@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,8 @@ from delayq.base.errors import NotDone, StoreError, StoreUnavailable
 from delayq.domain.routes import Route
 from delayq.store import checks, commands
 from delayq.store.commands import Command, Kept, plain
-from delayq.store.connect.exchange import Exchange, translate
+from delayq.store.connect.exchange import SingleExchange, translate
+from delayq.store.connect.link import Link
 from delayq.store.connect.server_state import ServerState, WrongServer, read_error
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
@@ -203,27 +204,25 @@ def test_a_stream_target_follows_the_name(moving: MovingName, bounded: bool) -> 
 # -- what a server says that no test can make it say ----------------------------------------------------------------------
 
 
-def exchange(*texts: str, script: str = "") -> Exchange:
-    """Commands that were sent, and the replies to them."""
-    sent = Exchange(
-        [Command(script, ("{q}k",), ("x#1",), bytes) if script else write() for _ in texts], ServerState(1.0)
-    )
-    b"".join(sent.to_send())
-    for text in texts:
-        sent.answered(read_error(text) if text.isupper() else b"1")
+def exchange(*wanted: Command[Any], replies: Sequence[Any]) -> SingleExchange:
+    """Commands that were sent, and the first replies to them."""
+    sent = SingleExchange(wanted)
+    sent.link = Link(None, ServerState(1.0))
+    b"".join(sent.link.to_send(sent.wanted()))
+    for reply in replies:
+        sent.answered(sent.link, reply)
     return sent
 
 
 def test_what_an_owner_sends_is_not_sent_again_though_it_did_not_run() -> None:
-    sent = exchange("READONLY", script="ack")
-    assert sent.wrong is not None
-    assert not sent.broke(sent.wrong)
+    sent = exchange(Command("ack", ("{q}k",), ("x#1",), bytes), replies=[read_error("READONLY")])
+    assert sent.link is not None
+    assert sent.link.wrong is not None
+    assert not sent.broke(sent.link.wrong)
     assert [type(answer) for answer in sent.result()] == [NotDone]
 
 
 def test_a_connection_that_breaks_while_the_rest_is_read_leaves_only_that_unknown() -> None:
-    sent = Exchange([write(), write()], ServerState(1.0))
-    b"".join(sent.to_send())
-    sent.answered(read_error("READONLY no"))
+    sent = exchange(write(), write(), replies=[read_error("READONLY no")])
     assert not sent.broke(redis.exceptions.TimeoutError("slow"))
     assert [type(answer) for answer in sent.result()] == [NotDone, StoreUnavailable]

@@ -11,8 +11,9 @@ import redis
 from delayq.base.errors import NotDone, NotDurable, StoreError, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Command, every, plain
-from delayq.store.connect.cluster_exchange import PAUSES, ClusterExchange, PrimaryLink, Routed, SlotMap, slot_of
+from delayq.store.connect.cluster_exchange import PAUSES, ClusterExchange, SlotMap, slot_of
 from delayq.store.connect.durability import Durability
+from delayq.store.connect.link import Link, Sent
 from delayq.store.connect.server_state import ServerState, read_error
 from delayq.store.keys import queue_keys
 
@@ -42,20 +43,20 @@ class Wire:
         self.slots = slots()
         self.exchange = ClusterExchange(wanted, self.slots, durability)
         self.durability = durability
-        self.sent: list[tuple[tuple[str, int], Routed]] = []
+        self.sent: list[tuple[tuple[str, int], Sent]] = []
 
     def round(self, *unreachable: tuple[str, int]) -> list[tuple[tuple[str, int], int]]:
         self.sent = []
-        for node, routed in self.exchange.to_send():
+        for node, sent in self.exchange.to_send():
             if node in unreachable:
-                self.exchange.unreachable(node, routed, redis.exceptions.ConnectionError("refused"))
+                self.exchange.unreachable(node, sent, redis.exceptions.ConnectionError("refused"))
                 continue
-            self.sent.append((node, routed))
-            self.link(node).again(routed)
-        return [(node, routed.place) for node, routed in self.sent]
+            self.sent.append((node, sent))
+            self.link(node).again(sent)
+        return [(node, place) for node, (place, *_) in self.sent]
 
-    def link(self, node: tuple[str, int]) -> PrimaryLink:
-        return self.exchange.links.setdefault(node, PrimaryLink(node, None, ServerState(2), self.durability))
+    def link(self, node: tuple[str, int]) -> Link:
+        return self.exchange.links.setdefault(node, Link(None, ServerState(2), self.durability, node))
 
     def reply(self, node: tuple[str, int], reply: Any) -> bytes | None:
         return self.exchange.answered(self.link(node), reply)
@@ -103,7 +104,7 @@ def test_a_slot_that_is_elsewhere_is_followed_and_remembered_once_it_has_moved(
     wire.reply(A, error)
     assert (wire.exchange.waiting, wire.exchange.stale, wire.exchange.next_round()) == (True, not asking, 0.0)
     assert wire.round() == [(node, 0)]
-    assert wire.sent[0][1].asking is asking
+    assert wire.sent[0][1][3] is asking
     assert wire.slots.node_of(key_on(A)) == remembered
     for reply in [b"OK"] * asking + [b"there"]:
         wire.reply(node, reply)
@@ -195,8 +196,8 @@ def test_what_an_owner_sent_to_a_server_that_broke_is_not_sent_again_nor_what_st
     wire = Wire([pull, get(key_on(A)), pull])
     sending = wire.exchange.to_send()
     for _ in range(2):
-        node, routed = next(sending)
-        wire.link(node).again(routed)
+        node, sent = next(sending)
+        wire.link(node).again(sent)
     wire.exchange.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
     assert list(sending) == []
     assert wire.exchange.next_round() == 0.0
@@ -219,7 +220,7 @@ def cancel(queue: int) -> Command[list[str]]:
     return commands.cancel(queue_keys(queue), ["id"])
 
 
-def begun(*wanted: Command[Any]) -> tuple[Wire, tuple[str, int], PrimaryLink]:
+def begun(*wanted: Command[Any]) -> tuple[Wire, tuple[str, int], Link]:
     """Commands of one queue that were sent to its primary."""
     wire = Wire(wanted, DURABILITY)
     wire.round()

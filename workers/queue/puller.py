@@ -16,7 +16,8 @@ import structlog
 from delayq.base.clock import Clock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Node
-from delayq.store.connect.store import Begun, Store
+from delayq.store.connect.exchange import Exchange
+from delayq.store.connect.store import Store
 from workers.queue.pull_job import PullJob
 
 #: Backlogs in a packet: fresh messages wait for these at most.
@@ -55,7 +56,7 @@ class Puller:
         self._jobs: list[PullJob] = []  # a job whose backlog is next comes first
         self._busy: set[PullJob] = set()  # their answers have not arrived
         self._kept: set[PullJob] = set()  # their queues moved to another server, and no thread could take them over
-        self._under_way: deque[tuple[_Asked, Begun | None]] = deque()
+        self._under_way: deque[tuple[_Asked, Exchange | None]] = deque()
         self._stopping = False
         self._asked_last = False  # whether all jobs were asked after the stop
         self._retired = False
@@ -225,7 +226,7 @@ class Puller:
             asked.append((job, len(commands)))
             packet += commands
 
-    def _take(self, asked: _Asked, begun: Begun | None) -> None:
+    def _take(self, asked: _Asked, begun: Exchange | None) -> None:
         """Give each job the answers to its commands."""
         self._busy.difference_update(job for job, _ in asked)
         try:

@@ -6,23 +6,50 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Set
 from typing import Any
 
-import redis
-
 from delayq.base.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.async_sentinel import ask, mode_of
-from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, PrimaryLink, Routed, SlotMap, nobody
+from delayq.store.connect.async_sentinel import ask_once
+from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, SlotMap, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.event_loop import Connection, Semaphore, Server, pause
-from delayq.store.connect.exchange import outdates
-from delayq.store.connect.server_state import Fault, ServerState, WrongKind
+from delayq.store.connect.exchange import Exchange, outdates
+from delayq.store.connect.link import Link, Sent
+from delayq.store.connect.server_state import Fault, ServerState
 
 
 async def drop_idle(state: ServerState) -> None:
     """Close the idle connections to a server."""
     while (connection := state.lend()) is not None:
         await connection.close()
+
+
+async def receive(exchange: Exchange, link: Link) -> None:
+    """Read the next reply, and send what it requires. Raises Fault."""
+    if (again := exchange.answered(link, await link.connection.receive())) is not None:
+        await link.connection.send(again)
+
+
+async def send(exchange: Exchange, link: Link, packets: Iterable[bytes]) -> None:
+    """Send packets, and read replies before another one if there are too many. Raises Fault."""
+    for packet in packets:
+        await link.connection.send(packet)
+        while link.full:
+            await receive(exchange, link)
+
+
+async def send_rest(_exchange: Exchange, link: Link) -> None:
+    """Send what waits for other commands. Raises Fault."""
+    if packet := link.rest():
+        await link.connection.send(packet)
+
+
+async def drain(exchange: Exchange, link: Link) -> None:
+    """Read all replies. Raises Fault, also if the server is the wrong one."""
+    while link.waiting:
+        await receive(exchange, link)
+    if link.wrong is not None:
+        raise Fault(link.wrong)
 
 
 class AsyncCluster:
@@ -56,9 +83,9 @@ class AsyncCluster:
         """The servers that it has connected to."""
         return [state for _, state in list(self._servers.values())]
 
-    async def run_many(
+    async def run(
         self, commands: Iterable[Command[Any]], durability: Durability | None, until: float
-    ) -> list[Any]:
+    ) -> ClusterExchange:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
         if os.getpid() != self._process:  # after a fork: the connections belong to the parent and its threads
             self._begin()
@@ -66,10 +93,12 @@ class AsyncCluster:
         try:
             lease = await self._free.acquire()
         except Fault as fault:
-            return exchange.give_up(fault.error)
+            exchange.give_up(fault.error)
+            return exchange
         try:
             if not self._slots.primaries and (unknown := await self._refresh()) is not None:
-                return exchange.give_up(unknown)
+                exchange.give_up(unknown)
+                return exchange
             end = self._clock.monotonic() + self._timeout * 1000
             await self._round(exchange)
             while exchange.waiting and self._clock.monotonic() < end and (seconds := exchange.next_round()) is not None:
@@ -81,7 +110,7 @@ class AsyncCluster:
                 await self._round(exchange)
             if exchange.stale:
                 await self._refresh(exchange.trouble)
-            return exchange.result()
+            return exchange
         finally:
             for link in exchange.links.values():
                 if link.waiting or link.connection.outdated:
@@ -91,61 +120,43 @@ class AsyncCluster:
             self._free.release(lease)
 
     async def _round(self, exchange: ClusterExchange) -> None:
-        for node, routed in exchange.to_send():
-            link = exchange.links.get(node) or await self._open(exchange, node, routed)
+        for node, sent in exchange.to_send():
+            link = exchange.links.get(node) or await self._open(exchange, node, sent)
             if link is None:
                 continue
             try:
-                for packed in link.to_send(routed):
-                    await link.connection.send(packed)
-                    while link.full:
-                        await self._receive(exchange, link)
+                await send(exchange, link, link.to_send((sent,)))
             except Fault as fault:
                 await self._lose(exchange, link, fault.error)
         for _ in range(BARRIERS if exchange.durability is not None else 1):
-            await self._each(exchange, self._send_rest)
-            await self._each(exchange, self._drain)
+            await self._each(exchange, send_rest)
+            await self._each(exchange, drain)
 
-    async def _each(
-        self, exchange: ClusterExchange, step: Callable[[ClusterExchange, PrimaryLink], Awaitable[None]]
-    ) -> None:
+    async def _each(self, exchange: ClusterExchange, step: Callable[[Exchange, Link], Awaitable[None]]) -> None:
         for link in list(exchange.links.values()):
             try:
                 await step(exchange, link)
             except Fault as fault:
                 await self._lose(exchange, link, fault.error)
 
-    async def _send_rest(self, _spread: ClusterExchange, link: PrimaryLink) -> None:
-        if packet := link.rest():
-            await link.connection.send(packet)
-
-    async def _drain(self, exchange: ClusterExchange, link: PrimaryLink) -> None:
-        while link.waiting:
-            await self._receive(exchange, link)
-        if link.wrong is not None:
-            raise Fault(link.wrong)
-
-    async def _open(self, exchange: ClusterExchange, node: Node, routed: Routed) -> PrimaryLink | None:
+    async def _open(self, exchange: ClusterExchange, node: Node, sent: Sent) -> Link | None:
         server, state = self._server(node)
         try:
             connection = state.lend() or await server.connect()
         except Fault as fault:
-            exchange.unreachable(node, routed, fault.error)
+            exchange.unreachable(node, sent, fault.error)
             return None
         connection.until = exchange.until
-        link = exchange.links[node] = PrimaryLink(node, connection, state, exchange.durability)
+        link = exchange.links[node] = Link(connection, state, exchange.durability, node)
         return link
 
-    async def _lose(self, exchange: ClusterExchange, link: PrimaryLink, error: Exception) -> None:
+    async def _lose(self, exchange: ClusterExchange, link: Link, error: Exception) -> None:
+        assert link.node is not None
         if outdates(error):
             self._server(link.node)[0].outdate()
         await link.connection.close()
         await drop_idle(link.state)
         exchange.lost(link, error)
-
-    async def _receive(self, exchange: ClusterExchange, link: PrimaryLink) -> None:
-        if (again := exchange.answered(link, await link.connection.receive())) is not None:
-            await link.connection.send(again)
 
     async def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
         """Ask the servers one by one for the map of slots, those with faults last. Returns the last error if none
@@ -163,7 +174,7 @@ class AsyncCluster:
             last: Exception | None = None
             for node in tried:
                 try:
-                    reply = await self._ask(node)
+                    reply = await ask_once(self._server(node)[0], self._address, *WHO)
                 except Fault as fault:
                     last = fault.error
                     continue
@@ -173,20 +184,6 @@ class AsyncCluster:
             return nobody(tried, last)
         finally:
             self._asking.release(lease)
-
-    async def _ask(self, node: Node) -> Any:
-        server, _ = self._server(node)
-        connection = await server.connect()
-        try:
-            return await ask(connection, *WHO)
-        except Fault as fault:
-            if not isinstance(fault.error, redis.exceptions.ConnectionError):
-                mode = await mode_of(connection)
-                if mode not in ("", "cluster"):
-                    raise Fault(WrongKind.of(mode, self._address.scheme)) from None
-            raise
-        finally:
-            await connection.close()
 
     def server_of(self, key: str) -> Node | None:
         """Return the primary of a key, as far as it is known."""

@@ -35,6 +35,21 @@ async def mode_of(connection: Connection) -> str:
         return ""  # an old server, or its user may not run the command
 
 
+async def ask_once(server: Server, address: Address, *words: str) -> Any:
+    """Return the reply of a server to one command. Raises Fault, also if the URL is for another kind."""
+    connection = await server.connect()
+    try:
+        return await ask(connection, *words)
+    except Fault as fault:
+        if not isinstance(fault.error, redis.exceptions.ConnectionError):
+            mode = await mode_of(connection)
+            if mode not in ("", address.kind):
+                raise Fault(WrongKind.of(mode, address.scheme)) from None
+        raise
+    finally:
+        await connection.close()
+
+
 class AsyncSingle(Server):
     """Makes connections to the server of a plain URL.
 
@@ -155,17 +170,8 @@ class AsyncPrimary:
     async def _ask(self, sentinel: Node) -> Node | None:
         url = self._address.url_of(sentinel, sentinel=True)
         # The sentinels share the timeout, so that a silent one leaves time for the others.
-        connection = await Server(url, self._timeout / len(self._sentinels)).connect()
-        try:
-            reply = await ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
-        except Fault as fault:
-            if not isinstance(fault.error, redis.exceptions.ConnectionError):
-                mode = await mode_of(connection)
-                if mode not in ("", "sentinel"):
-                    raise Fault(WrongKind.of(mode, self._address.scheme)) from None
-            raise
-        finally:
-            await connection.close()
+        server = Server(url, self._timeout / len(self._sentinels))
+        reply = await ask_once(server, self._address, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
         return (reply[0].decode(), int(reply[1])) if reply else None
 
 

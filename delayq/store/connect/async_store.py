@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
 
@@ -19,29 +18,15 @@ import redis
 from delayq.base.errors import ConfigError, StoreError
 from delayq.store.commands import Command, Kept
 from delayq.store.connect import address
-from delayq.store.connect.async_cluster import AsyncCluster, drop_idle
+from delayq.store.connect.async_cluster import AsyncCluster, drain, drop_idle, send, send_rest
 from delayq.store.connect.async_sentinel import AsyncPrimary, AsyncSingle
-from delayq.store.connect.durability import Durability, DurableExchange
+from delayq.store.connect.durability import Durability
 from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore
-from delayq.store.connect.exchange import Exchange, all_good, outdates, single
+from delayq.store.connect.exchange import Exchange, SingleExchange, all_good, outdates, single
+from delayq.store.connect.link import Link
 from delayq.store.connect.server_state import Fault, ServerState, WrongServer
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class AsyncBegun:
-    """Commands that were sent, or their answers."""
-
-    exchange: Exchange | None
-    answers: list[Any] = field(default_factory=list)
-    connection: Connection | None = None
-    error: Exception | None = None
-
-    @property
-    def on_its_way(self) -> bool:
-        """Whether `end` has answers to wait for."""
-        return self.exchange is not None
 
 
 class AsyncStore:
@@ -95,7 +80,7 @@ class AsyncStore:
 
         A lazy iterable is read while the server works on earlier commands.
         """
-        return await self._run_until(inf, commands)
+        return await self.end(await self._begin(commands, inf))
 
     async def follow(self, plan: Generator[Iterable[Command[Any]], list[Any], T]) -> T:
         """Run a plan: the commands that it yields, until it returns."""
@@ -106,16 +91,6 @@ class AsyncStore:
         except StopIteration as end:
             result: T = end.value
             return result
-
-    async def _run_until(self, until: float, commands: Iterable[Command[Any]]) -> list[Any]:
-        durability = self._durability_of(commands) if isinstance(commands, Kept) else self.durability
-        if self._cluster is not None:
-            return await self._cluster.run_many(commands, durability, until)
-        if durability is None:
-            exchange = Exchange(commands, self._state, until)
-        else:
-            exchange = DurableExchange(commands, self._state, durability, until)
-        return await self._run(exchange)
 
     def _durability_of(self, commands: Kept) -> Durability:
         """The barriers that these need, and every change."""
@@ -128,56 +103,39 @@ class AsyncStore:
             found = self._durabilities.setdefault((replicas, fsync), made)
         return found
 
-    async def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> AsyncBegun:
+    async def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> Exchange:
         """Send commands; `end` reads the replies, so that the caller may do other work meanwhile.
 
-        In a cluster, or where changes have to be confirmed, nothing is left to `end`. For what was not answered `within`
-        that many ms the caller no longer waits.
+        In a cluster nothing is left to `end`. For what was not answered `within` that many ms the caller no longer waits.
         """
-        until = CLOCK.precise() + within
-        if self._cluster is not None or self.durability is not None:
-            return AsyncBegun(None, answers=await self._run_until(until, commands))
-        exchange = Exchange(commands, self._state, until)
-        begun = AsyncBegun(exchange)
-        try:
-            begun.connection = await self._lend(exchange)
-            await self._send(begun.connection, exchange)
-        except Fault as fault:
-            begun.error = fault.error
-        except BaseException:
-            await self._take_back(begun.connection, good=False)
-            raise
-        return begun
+        return await self._begin(commands, CLOCK.precise() + within)
 
-    async def end(self, begun: AsyncBegun) -> list[Any]:
+    async def _begin(self, commands: Iterable[Command[Any]], until: float) -> Exchange:
+        durability = self._durability_of(commands) if isinstance(commands, Kept) else self.durability
+        if self._cluster is not None:
+            return await self._cluster.run(commands, durability, until)
+        exchange = SingleExchange(commands, durability, until)
+        await self._send(exchange)
+        return exchange
+
+    async def end(self, exchange: Exchange) -> list[Any]:
         """Return the answers to the commands that were begun. Calling it again is an error."""
-        if begun.exchange is None:
-            return begun.answers
-        error, connection = begun.error, begun.connection
-        if error is None and connection is not None:
+        while isinstance(exchange, SingleExchange) and exchange.on_its_way:
+            is_good = False
             try:
-                await self._exchange(connection, begun.exchange)
+                if exchange.link is not None and exchange.error is None:
+                    await self._drain(exchange, exchange.link)
+                is_good = exchange.error is None
             except Fault as fault:
-                error = fault.error
-            except BaseException:
-                await self._take_back(connection, good=False)
-                raise
-        await self._take_back(connection, good=error is None)
-        if error is None or not await self._goes_on(begun.exchange, error):
-            return begun.exchange.result()
-        return await self._run(begun.exchange)
-
-    async def _run(self, exchange: Exchange) -> list[Any]:
-        while True:
-            try:
-                await self._on_a_connection(exchange)
+                exchange.error = fault.error
+            finally:
+                await self._take_back(exchange.link, good=is_good)
+            if exchange.error is None or not await self._goes_on(exchange, exchange.error):
                 break
-            except Fault as fault:
-                if not await self._goes_on(exchange, fault.error):
-                    break
+            await self._send(exchange)
         return exchange.result()
 
-    async def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
+    async def _goes_on(self, exchange: SingleExchange, error: Exception) -> bool:
         """Return whether to continue with a new connection after a fault."""
         if outdates(error):
             self._server.outdate()
@@ -186,17 +144,28 @@ class AsyncStore:
             self._primary.forget()
         return exchange.broke(error)
 
-    async def _on_a_connection(self, exchange: Exchange) -> None:
-        connection = await self._lend(exchange)
-        good = False
+    async def _send(self, exchange: SingleExchange) -> None:
+        """Send the commands on a connection, or record the fault."""
         try:
-            await self._send(connection, exchange)
-            await self._exchange(connection, exchange)
-            good = True
-        finally:
-            await self._take_back(connection, good=good)
+            exchange.link = link = await self._lend(exchange)
+            await send(exchange, link, link.to_send(exchange.wanted()))
+            await send_rest(exchange, link)
+        except Fault as fault:
+            exchange.error = fault.error
+        except BaseException:
+            await self._take_back(exchange.link, good=False)
+            raise
 
-    async def _lend(self, exchange: Exchange) -> Connection:
+    async def _drain(self, exchange: SingleExchange, link: Link) -> None:
+        """Read the replies, and send the commands that they require. Raises Fault."""
+        await drain(exchange, link)
+        while link.barrier is not None and link.barrier.needed:
+            await send_rest(exchange, link)
+            await drain(exchange, link)
+        if exchange.misled:
+            raise Fault(WrongServer("READONLY the server is a replica"))
+
+    async def _lend(self, exchange: Exchange) -> Link:
         if os.getpid() != self._process:  # after a fork: the connections belong to the parent and its threads
             self._state.idle = []
             if self._primary is not None:
@@ -208,44 +177,21 @@ class AsyncStore:
             connection: Connection = self._state.lend() or await self._server.connect()
             connection.until = exchange.until
             connection.lease = lease
-            return connection
+            return Link(connection, self._state, exchange.durability)
         except BaseException:
             self._free.release(lease)
             raise
 
-    async def _take_back(self, connection: Connection | None, *, good: bool) -> None:
-        if connection is None or (lease := connection.lease) is None:  # no connection was available
+    async def _take_back(self, link: Link | None, *, good: bool) -> None:
+        if link is None:  # no connection was available
             return
         try:
-            if good and not connection.outdated:
-                self._state.idle.append(connection)
+            if good and not link.connection.outdated:
+                self._state.idle.append(link.connection)
             else:
-                await connection.close()
+                await link.connection.close()
         finally:
-            self._free.release(lease)
-
-    async def _send(self, connection: Connection, exchange: Exchange) -> None:
-        for packet in exchange.to_send():
-            await connection.send(packet)
-            while exchange.full:
-                await self._receive(connection, exchange)
-
-    async def _exchange(self, connection: Connection, exchange: Exchange) -> None:
-        """Read the replies, and send the commands that they require."""
-        while True:
-            while exchange.waiting:
-                await self._receive(connection, exchange)
-            if exchange.wrong is not None:
-                raise Fault(exchange.wrong)
-            if exchange.done and exchange.misled:
-                raise Fault(WrongServer("READONLY the server is a replica"))
-            if exchange.done:
-                return
-            await self._send(connection, exchange)
-
-    async def _receive(self, connection: Connection, exchange: Exchange) -> None:
-        if (again := exchange.answered(await connection.receive())) is not None:
-            await connection.send(again)
+            self._free.release(link.connection.lease)
 
     def server_of(self, key: str) -> address.Node | None:
         """Return the primary of a key in a cluster, as far as it is known; None without a cluster."""

@@ -7,16 +7,15 @@ import os
 from collections.abc import Callable, Iterable, Set
 from typing import Any
 
-import redis
-
 from delayq.base.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, PrimaryLink, Routed, SlotMap, nobody
+from delayq.store.connect.cluster_exchange import WHO, ClusterExchange, SlotMap, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
-from delayq.store.connect.exchange import outdates
-from delayq.store.connect.sentinel import ask, mode_of
-from delayq.store.connect.server_state import Fault, ServerState, WrongKind
+from delayq.store.connect.exchange import Exchange, outdates
+from delayq.store.connect.link import Link, Sent
+from delayq.store.connect.sentinel import ask_once
+from delayq.store.connect.server_state import Fault, ServerState
 from delayq.store.connect.threads import Connection, Semaphore, Server, pause
 
 
@@ -24,6 +23,34 @@ def drop_idle(state: ServerState) -> None:
     """Close the idle connections to a server."""
     while (connection := state.lend()) is not None:
         connection.close()
+
+
+def receive(exchange: Exchange, link: Link) -> None:
+    """Read the next reply, and send what it requires. Raises Fault."""
+    if (again := exchange.answered(link, link.connection.receive())) is not None:
+        link.connection.send(again)
+
+
+def send(exchange: Exchange, link: Link, packets: Iterable[bytes]) -> None:
+    """Send packets, and read replies before another one if there are too many. Raises Fault."""
+    for packet in packets:
+        link.connection.send(packet)
+        while link.full:
+            receive(exchange, link)
+
+
+def send_rest(_exchange: Exchange, link: Link) -> None:
+    """Send what waits for other commands. Raises Fault."""
+    if packet := link.rest():
+        link.connection.send(packet)
+
+
+def drain(exchange: Exchange, link: Link) -> None:
+    """Read all replies. Raises Fault, also if the server is the wrong one."""
+    while link.waiting:
+        receive(exchange, link)
+    if link.wrong is not None:
+        raise Fault(link.wrong)
 
 
 class Cluster:
@@ -57,7 +84,7 @@ class Cluster:
         """The servers that it has connected to."""
         return [state for _, state in list(self._servers.values())]
 
-    def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None, until: float) -> list[Any]:
+    def run(self, commands: Iterable[Command[Any]], durability: Durability | None, until: float) -> ClusterExchange:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
         if os.getpid() != self._process:  # after a fork: the connections belong to the parent and its threads
             self._begin()
@@ -65,10 +92,12 @@ class Cluster:
         try:
             lease = self._free.acquire()
         except Fault as fault:
-            return exchange.give_up(fault.error)
+            exchange.give_up(fault.error)
+            return exchange
         try:
             if not self._slots.primaries and (unknown := self._refresh()) is not None:
-                return exchange.give_up(unknown)
+                exchange.give_up(unknown)
+                return exchange
             end = self._clock.monotonic() + self._timeout * 1000
             self._round(exchange)
             while exchange.waiting and self._clock.monotonic() < end and (seconds := exchange.next_round()) is not None:
@@ -80,7 +109,7 @@ class Cluster:
                 self._round(exchange)
             if exchange.stale:
                 self._refresh(exchange.trouble)
-            return exchange.result()
+            return exchange
         finally:
             for link in exchange.links.values():
                 if link.waiting or link.connection.outdated:
@@ -90,59 +119,43 @@ class Cluster:
             self._free.release(lease)
 
     def _round(self, exchange: ClusterExchange) -> None:
-        for node, routed in exchange.to_send():
-            link = exchange.links.get(node) or self._open(exchange, node, routed)
+        for node, sent in exchange.to_send():
+            link = exchange.links.get(node) or self._open(exchange, node, sent)
             if link is None:
                 continue
             try:
-                for packed in link.to_send(routed):
-                    link.connection.send(packed)
-                    while link.full:
-                        self._receive(exchange, link)
+                send(exchange, link, link.to_send((sent,)))
             except Fault as fault:
                 self._lose(exchange, link, fault.error)
         for _ in range(BARRIERS if exchange.durability is not None else 1):
-            self._each(exchange, self._send_rest)
-            self._each(exchange, self._drain)
+            self._each(exchange, send_rest)
+            self._each(exchange, drain)
 
-    def _each(self, exchange: ClusterExchange, step: Callable[[ClusterExchange, PrimaryLink], None]) -> None:
+    def _each(self, exchange: ClusterExchange, step: Callable[[Exchange, Link], None]) -> None:
         for link in list(exchange.links.values()):
             try:
                 step(exchange, link)
             except Fault as fault:
                 self._lose(exchange, link, fault.error)
 
-    def _send_rest(self, _spread: ClusterExchange, link: PrimaryLink) -> None:
-        if packet := link.rest():
-            link.connection.send(packet)
-
-    def _drain(self, exchange: ClusterExchange, link: PrimaryLink) -> None:
-        while link.waiting:
-            self._receive(exchange, link)
-        if link.wrong is not None:
-            raise Fault(link.wrong)
-
-    def _open(self, exchange: ClusterExchange, node: Node, routed: Routed) -> PrimaryLink | None:
+    def _open(self, exchange: ClusterExchange, node: Node, sent: Sent) -> Link | None:
         server, state = self._server(node)
         try:
             connection = state.lend() or server.connect()
         except Fault as fault:
-            exchange.unreachable(node, routed, fault.error)
+            exchange.unreachable(node, sent, fault.error)
             return None
         connection.until = exchange.until
-        link = exchange.links[node] = PrimaryLink(node, connection, state, exchange.durability)
+        link = exchange.links[node] = Link(connection, state, exchange.durability, node)
         return link
 
-    def _lose(self, exchange: ClusterExchange, link: PrimaryLink, error: Exception) -> None:
+    def _lose(self, exchange: ClusterExchange, link: Link, error: Exception) -> None:
+        assert link.node is not None
         if outdates(error):
             self._server(link.node)[0].outdate()
         link.connection.close()
         drop_idle(link.state)
         exchange.lost(link, error)
-
-    def _receive(self, exchange: ClusterExchange, link: PrimaryLink) -> None:
-        if (again := exchange.answered(link, link.connection.receive())) is not None:
-            link.connection.send(again)
 
     def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
         """Ask the servers one by one for the map of slots, those with faults last. Returns the last error if none
@@ -160,7 +173,7 @@ class Cluster:
             last: Exception | None = None
             for node in tried:
                 try:
-                    reply = self._ask(node)
+                    reply = ask_once(self._server(node)[0], self._address, *WHO)
                 except Fault as fault:
                     last = fault.error
                     continue
@@ -170,20 +183,6 @@ class Cluster:
             return nobody(tried, last)
         finally:
             self._asking.release(lease)
-
-    def _ask(self, node: Node) -> Any:
-        server, _ = self._server(node)
-        connection = server.connect()
-        try:
-            return ask(connection, *WHO)
-        except Fault as fault:
-            if not isinstance(fault.error, redis.exceptions.ConnectionError):
-                mode = mode_of(connection)
-                if mode not in ("", "cluster"):
-                    raise Fault(WrongKind.of(mode, self._address.scheme)) from None
-            raise
-        finally:
-            connection.close()
 
     def server_of(self, key: str) -> Node | None:
         """Return the primary of a key, as far as it is known."""

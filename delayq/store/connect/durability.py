@@ -8,20 +8,23 @@ unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from math import inf
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from delayq.base.errors import NotDurable, StoreError
+from delayq.base.errors import NotDurable
+from delayq.store import scripts
 from delayq.store.commands import Command, plain
-from delayq.store.connect.exchange import UNANSWERED, Exchange, promises
-from delayq.store.connect.server_state import ServerState
 
 #: Scripts that the server had lost are sent once more, after the barrier, and need another one. The same is true if
 #: another server answers, which needs other questions.
 BARRIERS: Final = 3
+
+
+def promises(command: Command[Any]) -> bool:
+    """Return whether its answer is a promise to a caller."""
+    return bool(command.script) and scripts.load(command.script).promise
 
 
 def believable(name: str, version: str) -> bool:
@@ -132,59 +135,3 @@ class Barrier:
         if self._durability.fsync:
             wanted.append(f"it is on the disk{self._lacks}")
         return NotDurable(f"Redis has it, but did not confirm in time that {' and that '.join(wanted)}")
-
-
-class DurableExchange(Exchange):
-    """An exchange that ends with a barrier if it changed something."""
-
-    def __init__(
-        self, commands: Iterable[Command[Any]], state: ServerState, durability: Durability, until: float = inf
-    ) -> None:
-        super().__init__(commands, state, until)
-        self._barrier = Barrier(durability)
-        self._length: int | None = None  # among the answers for the caller; the answers of the barrier come after them
-        self._lost: set[int] = set()
-
-    def to_send(self) -> Iterator[bytes]:
-        """The commands to send, followed by the barrier."""
-        yield from super().to_send()
-        if self._barrier.needed and self.wrong is None:
-            if self._length is None:
-                self._length = len(self.answers)
-            for command in self._barrier.commands():
-                self._again.append((len(self.answers), command))
-                self.answers.append(UNANSWERED)
-            yield from super().to_send()
-
-    def _sent(self, index: int, command: Command[Any]) -> bytes:
-        self._barrier.sent(command)
-        return super()._sent(index, command)
-
-    def is_callers(self, index: int) -> bool:
-        """Return whether a command is one of the caller's, and not part of a barrier."""
-        return super().is_callers(index) and (self._length is None or index < self._length)
-
-    def take(self) -> tuple[int, Command[Any]]:
-        """Return the command whose reply has come."""
-        index, command = super().take()
-        self._barrier.answered(index, command)
-        return index, command
-
-    @property
-    def done(self) -> bool:
-        """Return whether no further barrier must be sent."""
-        return not self._barrier.needed
-
-    def broke(self, error: Exception) -> bool:
-        """As of every exchange. An answer that no barrier covers stays unknown."""
-        self._lost |= self._barrier.uncovered - {index for index, _ in self._refused_there}
-        self._barrier.uncovered.clear()
-        return super().broke(error)
-
-    def result(self) -> list[Any]:
-        """Return the answers, with an error for changes that are not confirmed to be kept."""
-        answers = super().result()[: self._length]
-        for index in self._lost | self._barrier.uncovered:
-            if not isinstance(answers[index], StoreError):
-                answers[index] = self._barrier.error()
-        return answers

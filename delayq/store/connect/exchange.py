@@ -1,4 +1,4 @@
-"""The common part of both stores: the bytes of commands, the errors, and the commands on their way."""
+"""Commands on their way: their answers and their errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import ssl
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -17,16 +17,13 @@ from delayq.base.errors import DelayqError, NotDone, StoreError, StoreFull, Stor
 from delayq.base.interrupts import raise_if_interrupt
 from delayq.store import scripts
 from delayq.store.commands import Command, plain
-from delayq.store.connect.server_state import SLOW, ServerState, WrongKind, WrongServer, late_by, packed
+from delayq.store.connect.durability import Durability
+from delayq.store.connect.link import NO_PLACE, Link, Sent
+from delayq.store.connect.server_state import SLOW, WrongKind, WrongServer, late_by
 from delayq.store.rights import lacking_of
 
 T = TypeVar("T")
 
-#: Commands sent ahead of their replies: enough to keep the server busy, few enough for the socket buffers.
-AHEAD: Final = 32
-AHEAD_BYTES: Final = 1024 * 1024
-#: Small commands are sent together in packets of about this many bytes.
-PACKET: Final = 16 * 1024
 PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 #: As a code, or where a script quotes it. Redis 7 gives no code if a script reaches a command that is not allowed.
 _REFUSED: Final = re.compile(
@@ -109,11 +106,6 @@ def broken(error: Exception) -> bool:
     return isinstance(error, lost) and not isinstance(error, slow)
 
 
-def promises(command: Command[Any]) -> bool:
-    """Return whether its answer is a promise to a caller."""
-    return bool(command.script) and scripts.load(command.script).promise
-
-
 def once(command: Command[Any]) -> bool:
     """Return whether it must not be sent again after its reply was lost, because an owner continues as the next
     incarnation.
@@ -164,26 +156,6 @@ def outdates(error: Exception) -> bool:
     return isinstance(error, (WrongServer, redis.exceptions.ReadOnlyError, redis.exceptions.BusyLoadingError))
 
 
-def misled(command: Command[Any], answer: Any) -> bool:
-    """Return whether an answer shows that the server is not the primary."""
-    return command.misled is not None and not isinstance(answer, StoreError) and command.misled(answer)
-
-
-def pack(command: Command[Any], state: ServerState) -> bytes:
-    """Return the command as it is sent."""
-    name, keys, args = command.script, command.keys, command.args
-    if not name:
-        if state.development and args == ("TIME",):
-            return packed("EVAL", scripts.load("time", True).text, 0, "")
-        return packed(*args)
-    script = scripts.load(name, True) if state.development else scripts.load(name)
-    deadline = (state.deadline(),) if script.promise else ()
-    if name in state.loaded:
-        return packed("EVALSHA", script.sha, len(keys), *keys, *args, *deadline)
-    state.loaded.add(name)  # the server keeps the complete script
-    return packed("EVAL", script.text, len(keys), *keys, *args, *deadline)
-
-
 def as_not_done(error: Exception) -> StoreError:
     """Return the error of a call that certainly did not run: it was never sent."""
     told = translate(error)
@@ -196,144 +168,127 @@ def as_unknown(error: StoreError) -> StoreError:
 
 
 class Exchange:
-    """Commands on their way: unsent ones, sent ones without an answer, and the answers, in order."""
+    """Commands on their way, and the answers in order: what a reply means, whichever servers the commands go to."""
 
-    def __init__(self, commands: Iterable[Command[Any]], state: ServerState, until: float = inf) -> None:
-        self.state = state
+    link: Link | None = None  # to the only server
+    error: Exception | None = None  # the reason why this link is of no use
+    misled = False  # an answer shows that the server is not the primary: the connection is left at the end
+    _callers: Exception | None = None  # an error of the caller's iterable of commands
+    _late: Set[int] = frozenset()  # refused once because their deadline had passed
+    _unsure: Set[int] = frozenset()  # sent on a connection that broke before they were answered
+
+    def __init__(
+        self, commands: Iterable[Command[Any]], durability: Durability | None = None, until: float = inf
+    ) -> None:
+        self.durability = durability
         self.until = until  # by the precise monotonic clock; a later answer is not read
-        self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
         self._commands = iter(commands)
-        self._callers: Exception | None = None  # an error of the caller's iterable of commands
-        self._again: deque[tuple[int, Command[Any]]] = deque()
-        self._bytes = 0
-        self._replies = 0
-        self._replies_at_last_break = -1
-        self._question: Command[None] | None = None  # questions for the clock that are not answered
-        self._late: set[int] = set()  # refused once because their deadline had passed
-        self._unsure: set[int] = set()  # sent on a connection that broke before they were answered
-        self.wrong: WrongServer | None = None  # the reason to leave the connection once all commands are answered
-        self.misled = False  # an answer shows that the server is not the primary: the connection is left at the end
-        # Refused by the wrong server, so that they did not run.
-        self._refused_there: list[tuple[int, Command[Any]]] = []
-        self._ran_behind = False  # a command after those that the wrong server refused has an answer
-
-    def to_send(self) -> Iterator[bytes]:
-        """Yield packets; after each, replies must be read while the exchange is `full`. After a break, it continues
-        where it was.
-        """
-        packet: list[bytes] = []
-        size = 0
-        while self._again or self._draw():
-            index, command = self._again[0]
-            if promises(command) and self.state.stale:
-                self._question = self.state.ask()
-                yield b"".join((*packet, self._sent(NO_PLACE, self._question)))
-                packet, size = [], 0
-                if self.wrong is not None:
-                    return
-            self._again.popleft()
-            packet.append(self._sent(index, command))
-            size += len(packet[-1])
-            if size >= PACKET or self.full:
-                yield b"".join(packet)
-                packet, size = [], 0
-                if self.wrong is not None:
-                    return
-        if packet:
-            yield b"".join(packet)
-
-    def _draw(self) -> bool:
-        try:
-            command = next(self._commands, None)
-        except Exception as error:  # noqa: BLE001  # of the caller's data base, for example: it is raised once all sent commands are answered
-            raise_if_interrupt(error)
-            self._callers = error
-            self._commands = iter(())
-            return False
-        if command is None:
-            return False
-        self._again.append((len(self.answers), command))
-        self.answers.append(UNANSWERED)
-        return True
-
-    def _sent(self, index: int, command: Command[Any]) -> bytes:
-        whole = pack(command, self.state)
-        self.waiting.append((index, command, len(whole)))
-        self._bytes += len(whole)
-        return whole
+        self._again: deque[Sent] = deque()
+        self._unkept: dict[int, StoreError] = {}  # answered on a connection that broke before its barrier
 
     @property
-    def full(self) -> bool:
-        """Return whether replies must be read before more is sent: a deadline needs the clock of the server.
+    def on_its_way(self) -> bool:
+        """Whether a store has replies to wait for, or has to send the commands once more."""
+        return self.link is not None or self.error is not None
 
-        Commands with a deadline are sent at once: a process that is stopped meanwhile must have no rest to send later.
-        """
-        much = len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
-        return self._question is not None or (much and self.until == inf)
+    def wanted(self) -> Iterator[Sent]:
+        """Yield the commands to send again, then those of the caller. The wrong server gets no more."""
+        while self.link is None or self.link.wrong is None:
+            if self._again:
+                yield self._again.popleft()
+                continue
+            try:
+                command = next(self._commands, None)
+            except Exception as error:  # noqa: BLE001  # of the caller's data base, for example: it is raised once all sent commands are answered
+                raise_if_interrupt(error)
+                self._callers = error
+                self._commands = iter(())
+                return
+            if command is None:
+                return
+            self.answers.append(UNANSWERED)
+            yield len(self.answers) - 1, command, None, False
 
-    def take(self) -> tuple[int, Command[Any]]:
-        """Return the command whose reply has come."""
-        index, command, size = self.waiting.popleft()
-        self._bytes -= size
-        if command is self._question:
-            self._question = None
-        else:
-            self._replies += 1
-        return index, command
-
-    def answered(self, reply: Any) -> bytes | None:
-        """Handle the next reply. Return bytes to send at once, if any."""
-        index, command = self.take()
-        if isinstance(reply, WrongServer):
-            self.wrong = reply
-            self._replies -= index != NO_PLACE  # a command that is refused here makes no progress
-            if self.is_callers(index):
-                self._refused_there.append((index, command))
-            return None
-        self._ran_behind = self._ran_behind or (self.wrong is not None and self.is_callers(index))
+    def answered(self, link: Link, reply: Any) -> bytes | None:
+        """Handle the next reply of a link. Return bytes to send at once, if any."""
+        sent = link.take()
         if isinstance(reply, Exception):
-            return self._refused(index, command, reply)
+            again = self._refused(link, sent, reply)
+            return link.again(again) if again is not None else None
+        place, command, _, _ = sent
         answer = read_reply(command, reply)
-        self._put(index, as_unknown(answer) if isinstance(answer, StoreError) and index in self._unsure else answer)
-        self.misled = self.misled or misled(command, answer)
+        if place == NO_PLACE:
+            return None
+        if isinstance(answer, StoreError):
+            self._put(place, answer)
+            return None
+        self.answers[place] = answer
+        if link.barrier is not None:
+            link.barrier.answered(place, command)
+        if command.misled is not None and command.misled(answer):
+            self.misled = True
         return None
 
-    def is_callers(self, index: int) -> bool:
-        """Return whether a command is one of the caller's, and not one that was sent beside them."""
-        return index != NO_PLACE
-
-    def _refused(self, index: int, command: Command[Any], error: Exception) -> bytes | None:
+    def _refused(self, link: Link, sent: Sent, error: Exception) -> Sent | None:
+        place, command, node, asking = sent
         if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the complete script is sent instead
-            self.state.loaded.discard(command.script)
-            return self._sent(index, command)
+            link.state.loaded.discard(command.script)
+            return sent
+        if isinstance(error, WrongServer):
+            link.wrong = error
+        if place == NO_PLACE:
+            return None
         if (time := late_by(error)) is not None:
-            self.state.learn(time)
-            if index not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
-                self._late.add(index)
-                return self._sent(index, command)
+            link.state.learn(time)
+            if place not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
+                self._late |= {place}
+                return sent
         if (other := instead(command, error)) is not None:
-            return self._sent(index, other)
-        if isinstance(error, redis.exceptions.MovedError | redis.exceptions.ClusterCrossSlotError):
-            error = WrongKind.of("cluster", "redis")  # its user may not run HELLO
-        told = StoreError(too_old("an older server")) if command is WHICH_VERSION else translate(error)
-        self._put(index, as_unknown(told) if index in self._unsure else told)
+            return place, other, node, asking
+        self._did_not_run(link, sent, error)
         return None
 
-    def _put(self, index: int, answer: Any) -> None:
-        if index != NO_PLACE:
-            self.answers[index] = answer
+    def _did_not_run(self, link: Link, sent: Sent, error: Exception) -> None:
+        told = StoreError(too_old("an older server")) if sent[1] is WHICH_VERSION else as_not_done(error)
+        self._put(sent[0], told)
 
-    @property
-    def done(self) -> bool:
-        """Return whether nothing must be sent after the answers."""
-        return True
+    def _put(self, place: int, error: StoreError) -> None:
+        """A command that was sent before may have run then, although it did not run now."""
+        self.answers[place] = as_unknown(error) if place in self._unsure else error
+
+    def _leave(self, link: Link) -> None:
+        if link.barrier is not None:
+            self._unkept.update(dict.fromkeys(link.barrier.uncovered, link.barrier.error()))
 
     def result(self) -> list[Any]:
-        """Return the answers at the end. Raises the exception of the caller's own iterable."""
+        """Return the answers at the end, with an error for changes that are not confirmed to be kept.
+
+        Raises the exception of the caller's own iterable.
+        """
         if self._callers is not None:
             raise self._callers
+        if self.link is not None:
+            self._leave(self.link)
+        for place, unkept in self._unkept.items():
+            if not isinstance(self.answers[place], StoreError):
+                self.answers[place] = unkept
         return self.answers
+
+
+class SingleExchange(Exchange):
+    """An exchange with one server. After a break, it continues where it was."""
+
+    _answered_at_last_break = -1
+    _refused_there: Sequence[Sent] = ()  # by the wrong server, so that they did not run
+
+    def _did_not_run(self, link: Link, sent: Sent, error: Exception) -> None:
+        if isinstance(error, WrongServer):
+            self._refused_there = (*self._refused_there, sent)
+            return
+        if isinstance(error, redis.exceptions.MovedError | redis.exceptions.ClusterCrossSlotError):
+            error = WrongKind.of("cluster", "redis")  # its user may not run HELLO
+        super()._did_not_run(link, sent, error)
 
     def broke(self, error: Exception) -> bool:
         """Return whether to continue with a new connection; if not, everything without an answer gets the error.
@@ -341,48 +296,38 @@ class Exchange:
         Commands without an answer are sent once more, unless nothing was answered since the last such time. If an
         owner's call is among it nothing is, nor what stands behind: its owner sends that as the next incarnation.
         """
-        refused = self._left()
-        sent = [(index, command) for index, command, _ in self.waiting if index != NO_PLACE]
-        again = bool(self.waiting or refused) and (broken(error) or isinstance(error, WrongServer))
-        again = again and self._replies > self._replies_at_last_break
-        again = again and not any(once(command) for _, command in (*refused, *sent))
-        self._replies_at_last_break = self._replies
+        link, self.link, self.error = self.link, None, None
+        waiting = [sent for sent, _ in link.waiting] if link is not None else []
+        refused, self._refused_there = self._refused_there, ()
+        if refused and any(answer is not UNANSWERED for answer in self.answers[refused[0][0] + 1 :]):
+            for place, *_ in refused:  # a later command ran there after all: they would run too late
+                self._put(place, as_not_done(error))
+            refused = ()
+        unanswered = [*refused, *(sent for sent in waiting if sent[0] != NO_PLACE)]
+        answered = sum(answer is not UNANSWERED for answer in self.answers)
+        again = bool(waiting or refused) and (broken(error) or isinstance(error, WrongServer))
+        again = again and answered > self._answered_at_last_break
+        again = again and not any(once(command) for _, command, _, _ in unanswered)
+        self._answered_at_last_break = answered
         if not is_login_refused(error):
-            self._unsure.update(index for index, _ in sent)
+            self._unsure |= {place for place, *_ in waiting if place != NO_PLACE}
+        if link is not None:
+            self._leave(link)
+            link.state.forget()
+            if link.pending is not None:
+                unanswered.append(link.pending)
         if again:
-            self._again.extendleft(reversed((*refused, *sent)))
+            self._again.extendleft(reversed(unanswered))
         else:
-            unknown, not_done = as_unknown(translate(error)), as_not_done(error)
-            for index, _ in refused:
-                self._put(index, as_unknown(not_done) if index in self._unsure else not_done)
-            for index, answer in enumerate(self.answers):
+            not_done = as_not_done(error)
+            for place, answer in enumerate(self.answers):
                 if answer is UNANSWERED:
-                    self.answers[index] = unknown if index in self._unsure else not_done
+                    self._put(place, not_done)
             self.answers.extend(not_done for _ in self._commands)
-        self.waiting.clear()
-        self._question = None
-        self.state.forget()
-        self._bytes = 0
         return again
-
-    def _left(self) -> list[tuple[int, Command[Any]]]:
-        """Leave the connection: return the commands that the wrong server refused and that may be sent again, in order.
-
-        If a later command ran there after all, the refused ones would run too late.
-        """
-        wrong, refused, ran_behind = self.wrong, self._refused_there, self._ran_behind
-        self.wrong, self._refused_there, self._ran_behind = None, [], False
-        if wrong is None or not ran_behind:
-            return refused
-        for index, _ in refused:
-            told = translate(wrong)
-            self._put(index, as_unknown(told) if index in self._unsure else told)
-        return []
 
 
 UNANSWERED: Final = object()
-#: No answer of the caller belongs to it.
-NO_PLACE: Final = -1
 
 
 #: The errors of code that reads a malformed reply.
