@@ -40,10 +40,6 @@ LAYERS = {
     ),
     "--all": Layer("", 2 * _CORES, "dev", "every test, with many more examples, in over an hour on two cores"),
 }
-BENCHMARKS = (
-    "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark, "
-    "peers, controls, console or all"
-)
 
 
 class UsageError(Exception):
@@ -98,7 +94,7 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     takes = {
         "brokers": "brokers needs up, down or fetch, then names",
         "check": "check takes only --fix",
-        "bench": f"bench needs a name: {BENCHMARKS}",
+        "bench": "bench needs a name; ./dev bench --help lists them",
         "openapi": "openapi takes no arguments",
         "release": "release needs a version such as 0.2.0, and takes only --dry-run",
     }

@@ -8,8 +8,7 @@ each message.
 
 Scheduling: `Client.schedule_many` with windows and policies, and without. Both sides schedule the same messages, already
 spread over a day. Another ten minutes do not change the server's work, so the rates differ by the client's work alone. The
-details have the CPU of both. A million rows with the same due time, spread over ten minutes like a backfill's, show how even
-a window is. Redis counts them second by second.
+details have the CPU of both.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
@@ -26,28 +24,25 @@ import msgspec
 from benchmarks import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load.backlog import accepted, schedule_all
-from benchmarks.load.messages import DAY, QUEUES, TOPICS, make, spread
+from benchmarks.load.messages import DAY, make, spread
 from benchmarks.measures import controls_looking, controls_waiting
-from benchmarks.results import NOTES, Figure, Pair, paired, single
-from benchmarks.running.processes import connect, server, server_for
+from benchmarks.results import NOTES, Figure, Pair, paired
+from benchmarks.running.processes import server, server_for
 from delayq import Client, Message, Scheduled
 from delayq.client.audit import By
 from delayq.store import commands
 from delayq.store.commands import Change
-from delayq.store.keys import queue_keys
 
 #: Messages, goal and pairs of the audit.
 CANCELLED: Final = 100_000
 AUDIT_GOAL: Final = 0.85
 AUDIT_PAIRS: Final = 7
 BY: Final = By(actor="shop", key="5f3a9c01d2e4", address="10.0.0.5", reason="the shop is closed today")
-#: Messages, pairs, ms of the window, rows, and goals of scheduling.
+#: Messages, pairs, ms of the window, and goal of scheduling.
 SCHEDULED: Final = 200_000
 SCHEDULING_PAIRS: Final = 9
 MINUTES: Final = 600_000
-ROWS: Final = 1_000_000
 SCHEDULING_GOAL: Final = 0.95
-PEAK: Final = 1.2
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
@@ -100,7 +95,7 @@ def _cancelled(count: int, by: By | None, costs: list[float]) -> float:
 
 
 def scheduling(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Compare the rates with and without windows and policies; measure the fullest second of a backfill."""
+    """Compare the rates with and without windows and policies."""
     count = SCHEDULED // 10 if scale.quick else SCHEDULED
     plain = list(make(count, spread(int(now()) + DAY, DAY)))
     spread_out = [msgspec.structs.replace(message, window=MINUTES) for message in plain]
@@ -129,7 +124,6 @@ def scheduling(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         figures.append(paired(name, "messages/s", pairs, goal=goal))
         details[f"{name}, CPU µs a message"] = costs
         details[f"{name}, CPU µs a message without"] = costs_without
-    figures.append(_fullest_second(ROWS // 10 if scale.quick else ROWS))
     return figures, details
 
 
@@ -148,39 +142,6 @@ def _rate(scale: Scale, messages: list[Message], policy: Mapping[str, Any], cost
         costs.append(meter.each())
         accepted(outcomes)
         return len(messages) / seconds
-
-
-def _fullest_second(rows: int) -> Figure:
-    """The fullest second of the window divided by the mean; the rows are scheduled like a task of Spark does."""
-    import pyarrow as pa
-
-    from delayq.config import load_settings
-    from delayq.spark.options import WriteOptions
-    from delayq.spark.writing.handed import Handed
-    from delayq.spark.writing.task import Job
-
-    progress(f"a backfill of {rows:,} rows over ten minutes")
-    at = (int(now()) + DAY) // 1000 * 1000
-    with server() as running, closing(connect(running.url)) as connection:
-        options = WriteOptions.parse({"topic": TOPICS[0], "window": str(MINUTES)})
-        job = Job(options, Handed.of(load_settings(redis_url=running.url)))
-        table = pa.table({"id": [f"order-{number}" for number in range(rows)], "expect_date": [at] * rows})
-        done = job.write(table.to_batches(max_chunksize=100_000)).counts
-        if done.scheduled < rows:
-            raise BenchmarkError(f"{done.scheduled} of {rows} rows were scheduled")
-        with connection.pipeline(transaction=False) as calls:
-            for second in range(at, at + MINUTES, 1000):
-                for queue in range(QUEUES):
-                    calls.zcount(queue_keys(queue).queue, second, f"({second + 1000}")
-            found = calls.execute()
-    seconds = [sum(found[start : start + QUEUES]) for start in range(0, len(found), QUEUES)]
-    if sum(seconds) != rows:
-        raise BenchmarkError(f"{rows - sum(seconds)} rows are due outside of the window")
-    mean = rows / len(seconds)
-    # A tenth of the rows is less evenly spread by chance alone.
-    goal = PEAK if rows == ROWS else None
-    name = f"the fullest second of {rows:,} rows over ten minutes, beside the mean"
-    return single(name, "times", [max(seconds) / mean], goal=goal, at_most=True)
 
 
 #: Each part: its figures and details.
