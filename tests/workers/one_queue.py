@@ -24,7 +24,7 @@ from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.message import InFlightMessage
-from workers.sending.observer import Observer
+from workers.sending.observer import NO_OBSERVER, Observer
 from workers.sending.sender import STALL
 from workers.sending.spans import Spans
 from workers.sending.stall_detector import StallDetector
@@ -153,7 +153,7 @@ class OneQueue(World):
     def take_over(
         self,
         node: int = 1,
-        observer: Observer | None = None,
+        observer: Observer = NO_OBSERVER,
         spans: Spans | None = None,
         losses: LossDetector | None = None,
         pulse: StallDetector | None = None,

@@ -12,13 +12,13 @@ from delayq import Client, Message
 from delayq.base.errors import StoreError
 from delayq.config import load_settings
 from delayq.domain.nodes import (
-    LATENESS,
     LINE_AGE,
     LONGEST_REASON,
     RECENT_STEP,
     SAME_NAME,
     Complaint,
     FailedSend,
+    Lately,
     OpenCircuit,
     Recent,
     RouteLine,
@@ -31,7 +31,6 @@ from delayq.store.commands import Pulled
 from delayq.store.connect.store import Store
 from delayq.store.keys import NODES
 from delayq.targets import OK, Result
-from delayq.telemetry.histogram import Histogram
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
@@ -40,11 +39,12 @@ from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 from tests.workers.desk import held
 from workers.node import node
-from workers.node.duties.recent import RecentLateness
+from workers.node.duties.recent import RecentCounters
 from workers.node.duties.redis_clock import Skew
 from workers.node.duties.status_line import MOST_COMPLAINTS, MOST_TOPICS, PUBLISH_EVERY, SILENT, StatusLine
 from workers.node.ownership import Ownership
 from workers.queue.queue_context import CurrentPolicies
+from workers.sending.observer import Observer
 from workers.sending.sender import GRACE, Sender
 from workers.telemetry.metrics import Metrics
 
@@ -60,9 +60,8 @@ def line(store: Store, clock: ManualClock, name: str, *senders: Sender, **more: 
     settings = load_settings(redis_url=store.url, node=name)
     routes = Routes([one.route for one in senders] or None)
     by_name = {one.route.name: one for one in senders}
-    return StatusLine(
-        store, settings, Skew(clock), clock, routes=routes, senders=by_name, policies=CurrentPolicies(), **more
-    )
+    given: dict[str, Any] = {"routes": routes, "senders": by_name, "policies": CurrentPolicies()} | more
+    return StatusLine(store, settings, Skew(clock), clock, lately=RecentCounters(Lately), **given)
 
 
 def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None:
@@ -227,7 +226,8 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
         (found,) = read_nodes(lines, clock.now())["one"].routes
         return found
 
-    assert told() == RouteLine("hooks", "h.*", "https://hooks.example", max_attempts=16, send_timeout=30_000)
+    shown = "https://hooks.example"
+    assert told() == RouteLine("hooks", "h.*", shown, max_attempts=16, send_timeout=30_000, delivered=0)
     clock.advance(10)
     opened = clock.now()
     for _ in range(3):
@@ -254,7 +254,7 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
 def test_it_reports_how_many_messages_each_route_has_delivered_since_its_start(
     store: Store, clock: ManualClock, table: str, expected: list[int | None]
 ) -> None:
-    metrics, settings = Metrics(), load_settings(redis_url=store.url, node="one")
+    metrics = Metrics()
     routes = Routes(
         [
             Route(name=name, match=f"{name}.*", target="https://hooks.example" if name == "hooks" else "redis+stream:")
@@ -262,29 +262,23 @@ def test_it_reports_how_many_messages_each_route_has_delivered_since_its_start(
         ]
     )
 
-    def reported(**more: Any) -> list[int | None]:
-        made = StatusLine(
-            store, settings, Skew(clock), clock, routes=routes, senders={}, policies=CurrentPolicies(), **more
-        )
-        made.publish(NOTHING)
+    def reported() -> list[int | None]:
+        line(store, clock, "one", routes=routes, observer=metrics).publish(NOTHING)
         lines = store.run(commands.nodes())
         found = read_nodes(lines, clock.now())["one"].routes
         return [one.delivered for one in found]
 
-    assert reported() == [None] * len(expected), "without metrics it is unknown"
-    assert reported(delivered=metrics.delivered) == [one if one is None else 0 for one in expected]
+    assert reported() == [one if one is None else 0 for one in expected]
     metrics.sent("hooks", [OK, OK, Result("unavailable")], 5)
     metrics.pulled(Pulled(20_030, 0, None, False, 0, None, 40, [], [], [], [], [], {}))
-    assert reported(delivered=metrics.delivered) == expected
+    assert reported() == expected
 
 
 def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:
-    histogram = Histogram(LATENESS)
-    one = line(
-        store, clock, "one", complaints=lambda: [Complaint("queue 3 is stuck")] * 30, recent=RecentLateness(histogram)
-    )
+    observer = Observer()
+    one = line(store, clock, "one", complaints=lambda: [Complaint("queue 3 is stuck")] * 30, observer=observer)
     one.count()
-    histogram.add(0.0005, 7)
+    observer.lateness.add(0.0005, 7)
     last = clock.now() // RECENT_STEP
     clock.advance(RECENT_STEP)
     one.count()

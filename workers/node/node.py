@@ -30,7 +30,7 @@ from workers.node.duties.follow_time import TimeFollower
 from workers.node.duties.janitor import Janitor
 from workers.node.duties.layouts import LayoutWatch, numbers_of
 from workers.node.duties.policies import PolicyWatch
-from workers.node.duties.recent import RecentCounters, RecentLateness
+from workers.node.duties.recent import RecentCounters
 from workers.node.duties.redis_clock import RedisClock, Skew
 from workers.node.duties.status_line import PUBLISH_EVERY, StatusLine
 from workers.node.duties.timers import Timer, run_timers
@@ -43,7 +43,7 @@ from workers.queue.queue_context import Bounds, CurrentPolicies, Incarnation, Pa
 from workers.queue.symptoms import LossDetector
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.observer import Observer
+from workers.sending.observer import NO_OBSERVER, Observer
 from workers.sending.sender import Sender
 from workers.sending.stall_detector import StallDetector
 
@@ -54,9 +54,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ROUND = 500  # ms
+ROUND = 500  # ms, also between two attempts to reach Redis or the coordinator at the start
 SHORT_ROUND = 10  # ms, while a queue goes to another node
-RETRY = 200  # ms between two attempts to reach Redis or the coordinator at the start
 SECOND, MINUTE = 1_000, 60_000  # ms
 REFUSALS = 2  # of the coordinator in a row, because a server that stops answers with one refusal
 log = structlog.get_logger()
@@ -97,7 +96,7 @@ class Node:
         settings: Settings,
         *,
         clock: Clock | None = None,
-        observer: Observer | None = None,
+        observer: Observer = NO_OBSERVER,
         coordinator: Callable[[Store, Meta, Clock], Coordinator] | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
@@ -127,6 +126,7 @@ class Node:
             self.store, self._queues, self.policies, self.routes, settings.redis_url, lambda: self.jobs, self._redis_now
         )
         self._janitor = Janitor(self.store, self._queues, settings.audit_window)
+        self._lately = RecentCounters(self._counted)
         self.ready = False
         self.alarms = Alarms(self.store, self._queues, self._streams, fsync=settings.fsync, accept=settings.accept)
         self.ownership: Ownership | None = None
@@ -141,10 +141,9 @@ class Node:
             senders=self._senders,
             complaints=self.own_complaints,
             policies=self.policies,
-            recent=RecentLateness(observer.lateness) if observer is not None else None,
-            lately=RecentCounters(self._counted, self._clock),
+            observer=observer,
+            lately=self._lately,
             connected=lambda: self.coordinator is None or self.coordinator.connected,
-            delivered=observer.delivered if observer is not None else None,
         )
         self._bounds = Bounds(
             window=settings.window,
@@ -290,6 +289,7 @@ class Node:
             every(0, self.trimmer.go_on),
             every(SECOND, line.count),
             every(MINUTE, line.tidy),
+            every(MINUTE, self._lately.tick, first=MINUTE),
         ]
         if (follower := self._follower) is None:
             return duties
@@ -298,8 +298,9 @@ class Node:
 
     def _counted(self) -> Lately:
         """The counters since the node began."""
-        failures = self._observer.failures if self._observer is not None else 0
-        return Lately(failures, self.losses.went_back, self.ownership.claims if self.ownership is not None else 0)
+        return Lately(
+            self._observer.failures, self.losses.went_back, self.ownership.claims if self.ownership is not None else 0
+        )
 
     @property
     def _lags(self) -> bool:
@@ -359,7 +360,7 @@ class Node:
                 if str(error) != logged:
                     logged = str(error)
                     waits(logged)
-            self._wait(RETRY)
+            self._wait(ROUND)
         return None
 
     def _own(self, coordinator: Coordinator, ownership: Ownership) -> None:

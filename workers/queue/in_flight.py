@@ -491,8 +491,7 @@ class InFlight:
                 self.parked.read_again()
             for message in messages if not fenced else ():
                 self._leave_lane(message, now)
-            if self._context.observer is not None:
-                self._context.observer.acked(messages, now)
+            self._context.observer.acked(messages, now)
             return fenced
         if answer is None:
             return True

@@ -223,12 +223,12 @@ class Pulling:
 
     def _see(self, brought: Pulled | Released) -> None:
         """Note which streams refuse messages, and report what came."""
-        observer, spans = self._context.observer, self._context.spans
+        spans = self._context.spans
         for topic, error in brought.refused.items():
             if not error.startswith("WRONGTYPE"):  # their messages are buried
                 self._topics.refuse(topic, error)
-        if observer is not None and (brought.appended or brought.tickets):
-            observer.pulled(brought)
+        if brought.appended or brought.tickets:
+            self._context.observer.pulled(brought)
         if spans is not None and brought.traces:
             spans.appended(brought.traces, self._clock.now())
 

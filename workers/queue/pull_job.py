@@ -431,7 +431,7 @@ class PullJob:
                 return 0.0
             self._refused = None
         log.warning("redis_trouble", queue=self.keys.tag, error=str(error))
-        if self._observer is not None and not isinstance(error, StoreUnavailable):
+        if not isinstance(error, StoreUnavailable):
             self._observer.failed()  # Redis answers and refuses: only an operator can fix that
         return self._trouble()
 
@@ -443,8 +443,7 @@ class PullJob:
         self._refused = None
         self.in_flight.reset()
         self._progress.pulled("an unexpected error; the log has it (tick_failed)")
-        if self._observer is not None:
-            self._observer.failed()
+        self._observer.failed()
         self.ticked_at = self._clock.monotonic()
 
     def _continue_without_answer(self) -> None:

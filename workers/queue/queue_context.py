@@ -16,7 +16,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import QueueKeys
 from workers.limits.asking import NodeLimits
 from workers.sending.backoff import Backoff
-from workers.sending.observer import Observer
+from workers.sending.observer import NO_OBSERVER, Observer
 from workers.sending.sender import Sender
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True):
     retention: Retention
     routes: Routes
     senders: Mapping[str, Sender]
-    observer: Observer | None = None
+    observer: Observer = NO_OBSERVER
     spans: Spans | None = None
     policies: CurrentPolicies = msgspec.field(default_factory=CurrentPolicies)
     limits: NodeLimits

@@ -14,9 +14,9 @@ import msgspec
 from delayq.base.clock import Clock
 from workers.sending.message import InFlightMessage, Probe
 
+#: Failed sends in a row that open the circuit, and different messages that must fail before the target counts as at fault.
 FAILURES = 3
 PROBES = 3
-SUSPECTS = 3  # different messages that must fail before the target counts as at fault
 FIRST_PAUSE = 1_000
 LONGEST_PAUSE = 30_000
 
@@ -104,8 +104,8 @@ class Circuit:
                 return was_open
             self._failures += 1
             self._at_fault = self._at_fault or full or after > 0
-            if len(self._suspects) < SUSPECTS:
-                self._suspects.update(islice(ids, SUSPECTS))
+            if len(self._suspects) < FAILURES:
+                self._suspects.update(islice(ids, FAILURES))
             now = self._clock.monotonic()
             self._failed = Failed(now, reason)
             if self._probe_at is not None:
@@ -167,7 +167,7 @@ class Circuit:
             return self._certain()
 
     def _certain(self) -> bool:
-        return self._at_fault or len(self._suspects) >= SUSPECTS
+        return self._at_fault or len(self._suspects) >= FAILURES
 
     def _may_try(self, id: str) -> bool:
         """Whether a send of this message helps to find out if the target is at fault; if so, the message counts as tried."""

@@ -20,7 +20,7 @@ from workers.limits.limit import Limit, begin
 from workers.sending.circuit import Circuit
 from workers.sending.groups import Group, Lines, Report, withdraw_from, withdraw_limits
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
-from workers.sending.observer import Observer
+from workers.sending.observer import NO_OBSERVER, Observer
 from workers.sending.stall_detector import StallDetector
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Sender:
         *,
         threads: int,
         timeout: int,
-        observer: Observer | None = None,
+        observer: Observer = NO_OBSERVER,
         on_circuit: Callable[[], None] = lambda: None,
         pulse: StallDetector | None = None,
         spans: Spans | None = None,
@@ -276,11 +276,9 @@ class Sender:
         if waited <= 0:
             return False
         now = self._clock.now()
-        if waited <= LOOK_AGAIN:  # a message may expire within a shorter time
-            return any(message.expired(now) for group in send.groups for message in group.batch)
-        if waited > OLDEST:
-            return True
-        return any(message.score > now or message.expired(now) for group in send.groups for message in group.batch)
+        return waited > OLDEST or any(
+            message.score > now or message.expired(now) for group in send.groups for message in group.batch
+        )
 
     def send(self, batch: Sequence[InFlightMessage]) -> Sequence[Result]:
         """Send a batch now. Return a result for each message, also after an exception."""
@@ -344,10 +342,8 @@ class Sender:
             else:
                 log.warning("circuit_closed", route=self.route.name)
             self._on_circuit()
-            if self._observer is not None:
-                self._observer.circuit(self.route.name, self.circuit.open)
-        if self._observer is not None:
-            self._observer.sent(self.route.name, results, took)
+            self._observer.circuit(self.route.name, self.circuit.open)
+        self._observer.sent(self.route.name, results, took)
         if self._spans is not None:
             self._spans.sent(
                 self.route.name, (message for group in send.groups for message in group.batch), results, took

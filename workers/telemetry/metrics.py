@@ -13,21 +13,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from delayq.domain.nodes import LATENESS
 from delayq.domain.policies import number_of
 from delayq.store.commands import COUNTERS, Pulled, Released
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
 from workers.sending.message import InFlightMessage
+from workers.sending.observer import Observer
 
 if TYPE_CHECKING:
     from workers.node.node import Node
 
 
-class Metrics:
+class Metrics(Observer):
     """An `Observer` that counts."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.registry = CollectorRegistry()
         self._appended = Counter(
             "delayq_appended_total", "Messages appended to streams in the same Redis", registry=self.registry
@@ -38,14 +39,12 @@ class Metrics:
         self._acked = Counter(
             "delayq_acked_total", "Delivered messages removed from their queues", registry=self.registry
         )
-        self.lateness = Histogram(LATENESS)
         self._lock = threading.Lock()  # of lateness and failures; taken once for a batch
         self.registry.register(_Collected(partial(_of_lateness, self.lateness)))
         ProcessCollector(registry=self.registry)
         self._failed = Counter(
             "delayq_pull_job_failures_total", "Unexpected errors in pull jobs, see the log", registry=self.registry
         )
-        self.failures = 0  # the same number, for the node's line
         self._took = PrometheusHistogram("delayq_send_seconds", "Length of a send", ["route"], registry=self.registry)
         self._open = Gauge(
             "delayq_circuit_open", "1 while the circuit of a target is open", ["route"], registry=self.registry

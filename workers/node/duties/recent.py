@@ -7,37 +7,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
-from delayq.base.clock import Clock
 from delayq.domain.nodes import LATELY, RECENT_SLOTS, RECENT_STEP, Lately, Recent
 from delayq.telemetry.histogram import Histogram
-
-#: ms between two values of the counters that are kept.
-STEP: Final = 60_000
 
 
 class RecentCounters:
     """The counters of the last 15 minutes. `counted` returns their values since the node began, which never decrease."""
 
-    def __init__(self, counted: Callable[[], Lately], clock: Clock) -> None:
+    def __init__(self, counted: Callable[[], Lately]) -> None:
         self._counted = counted
-        self._clock = clock
-        self._earlier = deque([(clock.monotonic(), Lately())])  # monotonic ms and the values then
+        self._earlier = deque([Lately()], maxlen=LATELY // 60_000 + 1)  # the values of each minute
 
     def tick(self) -> None:
-        """Keep the values of the counters, once a minute."""
-        now, earlier = self._clock.monotonic(), self._earlier
-        if now - earlier[-1][0] >= STEP:
-            earlier.append((now, self._counted()))
-        while len(earlier) > 1 and now - earlier[1][0] >= LATELY:
-            earlier.popleft()
+        """Keep the values of the counters; called once a minute."""
+        self._earlier.append(self._counted())
 
     def sum(self) -> Lately:
         """The counts of the last 15 minutes, or since the node began."""
-        old, new = msgspec.structs.astuple(self._earlier[0][1]), msgspec.structs.astuple(self._counted())
+        old, new = msgspec.structs.astuple(self._earlier[0]), msgspec.structs.astuple(self._counted())
         return Lately(*(after - before for before, after in zip(old, new, strict=True)))
 
 

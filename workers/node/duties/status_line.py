@@ -22,6 +22,7 @@ from workers.node.duties.recent import RecentCounters, RecentLateness
 from workers.node.duties.redis_clock import Skew
 from workers.node.ownership import Ownership
 from workers.queue.queue_context import CurrentPolicies
+from workers.sending.observer import NO_OBSERVER, Observer
 from workers.sending.sender import Sender
 
 PUBLISH_EVERY = 5_000  # ms
@@ -61,11 +62,10 @@ class StatusLine:
         routes: Routes,
         senders: Mapping[str, Sender],
         policies: CurrentPolicies,
+        lately: RecentCounters,
         complaints: Callable[[], Sequence[Complaint]] = tuple,
-        recent: RecentLateness | None = None,
-        lately: RecentCounters | None = None,
+        observer: Observer = NO_OBSERVER,
         connected: Callable[[], bool] = lambda: True,
-        delivered: Callable[[], tuple[int, Mapping[str, int]]] | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -79,10 +79,10 @@ class StatusLine:
         self.refused = ""  # why Redis did not confirm the line
         self._known_since: int | None = None  # monotonic ms before the last write that Redis confirmed
         self._version = metadata.version("delayq")
-        self._recent = recent
+        self._observer = observer
+        self._recent = RecentLateness(observer.lateness)
         self._lately = lately
         self._connected = connected
-        self._delivered = delivered
         self._local = [one.name for one in routes.table if is_local(one, settings.redis_url)]
         self._started = clock.now()
         self._wrote = False
@@ -90,11 +90,8 @@ class StatusLine:
         self._cursor = "0"
 
     def count(self) -> None:
-        """Keep the current values of the counters in the line."""
-        if self._recent is not None:
-            self._recent.tick(self._clock.now() + self._skew.ms)
-        if self._lately is not None:
-            self._lately.tick()
+        """Keep the current counts of lateness in the line."""
+        self._recent.tick(self._clock.now() + self._skew.ms)
 
     def has_news(self, ownership: Ownership) -> bool:
         """Whether the line has a change that is published at once."""
@@ -135,8 +132,8 @@ class StatusLine:
                 "routes": [self._route(route, delivered.get(route.name)) for route in self._routes.table],
                 "complaints": [one.text[:LONGEST_REASON] for one in complaints],
                 "codes": [one.code for one in complaints],
-                "recent": self._recent.slots() if self._recent is not None else None,
-                "lately": self._lately.sum() if self._lately is not None else None,
+                "recent": self._recent.slots(),
+                "lately": self._lately.sum(),
                 "skew": self._skew.ms,
                 "connected": self._connected(),
                 "longest_send": max((one.longest_send for one in self._senders.values()), default=0),
@@ -190,9 +187,7 @@ class StatusLine:
 
         Pulls count what they append, but not by which route: so it is known only if a single route is appended to.
         """
-        if self._delivered is None:
-            return {}
-        appended, sent = self._delivered()
+        appended, sent = self._observer.delivered()
         counts = {route.name: sent.get(route.name, 0) for route in self._routes.table}
         for name in self._local:
             if len(self._local) == 1:
