@@ -1,6 +1,12 @@
 -- Process `entries`, which are tickets of the queue or of a parked set. A message whose topic is a stream here is
 -- appended. An expired message is buried. A held message is listed for the set of its topic (`aside`). Any other
--- message is returned. The loop may end early (`full`). The include `leave` completes its removals.
+-- message is returned. The loop may end before the last entry. The include `leave` completes its removals.
+-- Needs: entries, their ids, due_count (their number), due_of (some of their due times). The keys queue, pool,
+--   attempts_key, moves, dead, reasons, ended_keys, final, index. The times now, now_text, expiry_now, in_doubt.
+--   From `named_topics` streams, trims, bounds and spends; from `held` gated, is_held and unreachable.
+--   What the caller wants: unlisted, in_memory (nil or by ticket), fresh, room, most_bytes, traced.
+-- Sets: looked, kept, stays, tickets, returned, tried, unknown, refused, aside, traces, orphans, first_orphan, next_due
+--   if the loop ends at a message whose expiry is in doubt, and for `leave` the rest.
 local pcall, refused = redis.pcall, {}
 -- @include appending
 -- Append a message that has an ordering key or properties, or whose stream is trimmed. Return the entry or its error, and its traceparent
@@ -53,7 +59,7 @@ local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local first_orphan
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
 local any_calls = due_count > 0 and redis.call('EXISTS', moves) == 1
-local full, sure = false, false -- sure: the rights to remove something are there
+local sure = false -- the rights to remove something are there
 local dead_wrong, ends_wrong -- why a message can neither be buried nor remembered once it has ended
 -- Almost every due time is between these texts. Comparing texts costs less than converting each due time to a number.
 local earliest, latest = digits(now - 1e9), now > 1e12 and now_text or ''
@@ -61,28 +67,32 @@ local records, attempts, calls, chunk = {}, {}, {}, 0
 for i = 1, due_count do
   local at = i - chunk
   if at > #records then
-    chunk = i - 1
-    at = 1
+    chunk, at = i - 1, 1
     local last = math.min(i + 99, due_count)
     records = redis.call('HMGET', pool, unpack(ids, i, last))
     attempts = any_attempts and redis.call('HMGET', attempts_key, unpack(ids, i, last)) or {}
-    calls = any_calls and redis.call('HMGET', moves, unpack(ids, i, last)) or {} -- named ones, which have to be remembered
+    calls = any_calls and redis.call('HMGET', moves, unpack(ids, i, last)) or {}
   end
-  local id, record = ids[i], records[at]
-  if in_memory and in_memory[entries[i]] then
-    kept = kept + 1
-    stays[i] = true
-  elseif not record or sub(record, 1, GENERATION) ~= sub(entries[i], -7) then
-    if not sure then
-      -- @guard HDEL HINCRBY HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
-      sure = true
+  local ticket, id, record, tries = entries[i], ids[i], records[at], attempts[at]
+  local named = calls[at] -- its call has a name, which has to be remembered
+  local ends_loop, wrong = false, nil
+  repeat -- runs once: `break` ends the message, and `ends_loop` or an error (`wrong`) the loop before this message
+    if in_memory and in_memory[ticket] then
+      kept, stays[i] = kept + 1, true
+      break
     end
-    orphans, first_orphan = orphans + 1, first_orphan or entries[i] -- a ticket without its record
-  else
+    if not record or sub(record, 1, GENERATION) ~= sub(ticket, -7) then
+      if not sure then
+        -- @guard HDEL HINCRBY HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
+        sure = true
+      end
+      orphans, first_orphan = orphans + 1, first_orphan or ticket -- a ticket without its record
+      break
+    end
     local topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags = fields(record)
     local topic = topic_end and sub(record, FIELDS, topic_end)
     local stream = topic and streams[topic]
-    local forced = attempts[at] and find(attempts[at], '^%+0%d') -- a caller has it delivered in spite of pauses and limits
+    local forced = tries and find(tries, '^%+0%d') -- a caller has it delivered in spite of pauses and limits
     local bound = stream and bounds[topic]
     if bound == nil and spends then
       bound = spends(topic)
@@ -95,144 +105,130 @@ for i = 1, due_count do
       topic, stream, held = nil, nil, false
     end
     if topic and stream == nil and not held and unlisted == 'unknown' then
-      unknown[1] = topic
+      unknown[1], ends_loop = topic, true
       break
     end
     bytes = bytes + #record
-    if bytes > most_bytes and i - 1 - kept + #tickets > 0 then
-      full = true
+    ends_loop = bytes > most_bytes and i - 1 - kept + #tickets > 0
+    wrong = held and unreachable
+    if ends_loop or wrong then
       break
     end
-    if held and unreachable then
-      if looked == 0 then
-        return redis.error_reply(unreachable)
-      end
-      full = true
-      break
-    end
-    local due
     if fresh and topic_end and ordering_end > tags_end then
-      full = false -- one with an ordering key stays for the backlog
-      kept = kept + 1
-      stays[i] = true
-    elseif held then
+      kept, stays[i] = kept + 1, true -- one with an ordering key stays for the backlog
+      break
+    end
+    if held then
       local n = #aside
-      aside[n + 1], aside[n + 2] = entries[i], topic
-    else
-      local expired = false
-      if stream then
-        if not sure then
-          -- @guard HDEL HINCRBY HLEN HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
-          sure = true
-        end
-        due = sub(record, ASKED, MARK - 1)
-        if due < earliest or due > latest or flags % 8 > 3 then -- rare: looked at as a number
-          local asked = tonumber(due)
-          local after = flags % 8 > 3 and tonumber(match(sub(record, ordering_end + 1, options_end), ',([0-9]+)$'))
-          expired = after and expiry_now >= asked + after
-          if expired and in_doubt and now < asked + after then
-            full, next_due = true, due_of[entries[i]] or redis.call('ZSCORE', queue, entries[i])
-            break
-          end
-          due = digits(asked) -- without the zeros before it
-        end
+      aside[n + 1], aside[n + 2] = ticket, topic
+      break
+    end
+    local due, expired
+    if stream then
+      if not sure then
+        -- @guard HDEL HINCRBY HLEN HSET ZADD ZCARD ZCOUNT ZREM ZREMRANGEBYRANK ZSCORE
+        sure = true
       end
-      local wrong
-      if expired then
-        if dead_wrong == nil then
-          dead_wrong = wrong_type(reasons, { dead })
-        end
-        wrong = dead_wrong
-      elseif due and (mark > 1 or keys_end > options_end or calls[at]) then
-        if ends_wrong == nil then
-          ends_wrong = wrong_type(ended_keys, { final, index })
-        end
-        wrong = ends_wrong
-      end
-      if wrong then
-        if looked == 0 then
-          return redis.error_reply(wrong)
-        end
-        full = true
+      due = sub(record, ASKED, MARK - 1)
+    end
+    if due and (due < earliest or due > latest or flags % 8 > 3) then -- rare: looked at as a number
+      local asked = tonumber(due)
+      local after = flags % 8 > 3 and tonumber(match(sub(record, ordering_end + 1, options_end), ',([0-9]+)$'))
+      expired = after and expiry_now >= asked + after
+      if expired and in_doubt and now < asked + after then
+        next_due, ends_loop = due_of[ticket] or redis.call('ZSCORE', queue, ticket), true
         break
       end
-      if expired then
-        local tries = attempts[at]
-        buried = buried + 1
-        redis.call('ZADD', dead, digits(now), id)
-        redis.call('HSET', reasons, id, digits(now) .. ' ' .. (tries or '0') .. ' expired')
-        if tries then
-          redis.call('HDEL', attempts_key, id)
-        end
-      elseif due then
-        local tries = attempts[at]
-        local attempt = tries and digits((tonumber(tries) or 0) + 1) or '1'
-        local tags, body = sub(record, topic_end + 1, tags_end), sub(record, properties_end + 1, body_end)
-        local keys = keys_end > options_end and sub(record, options_end + 1, keys_end) or ''
-        local told = keys
-        if flags % 16 > 7 then
-          told = unreserved(keys)
-        end
-        local trim, entry, trace = trims[topic] and match(trims[topic], '^%d+'), nil, nil
-        if properties_end == keys_end and ordering_end == tags_end and not trim then
-          entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', told, 'body', body,
-            'due', due, 'attempt', attempt)
-        else
-          entry, trace = append(stream, trim, id, topic, tags, sub(record, tags_end + 1, ordering_end), told,
-            body, due, attempt, record, keys_end, properties_end)
-        end
-        if not entry.err then
-          appended = appended + 1
-          gone_ids[appended] = id
-          if bound and bound.most >= 1 then -- one that is forced needs none
-            bound.most = bound.most - 1
-          end
-          if trace then
-            local n = #traces
-            traces[n + 1], traces[n + 2], traces[n + 3], traces[n + 4] = id, topic, attempt, trace
-          end
-          if #told < #keys then
-            split_keys(members, keys, id)
-          end
-          if told ~= '' or calls[at] then
-            keyed[n_keyed + 1], keyed[n_keyed + 2] = id, end_of(told, topic, '')
-            n_keyed = n_keyed + 2
-          end
-          if mark > 1 then
-            ends[n_ends + 1], ends[n_ends + 2] = ended(now, FORWARDED, digest_of(first_call(record))), id
-            n_ends = n_ends + 2
-          elseif told ~= '' or calls[at] then
-            if not plain_end then
-              plain_end, next_plain = plain_ends(now)
-            end
-            ends[n_ends + 1], ends[n_ends + 2] = plain_end, id
-            plain_end = plain_end + next_plain
-            n_ends = n_ends + 2
-          end
-        elseif not find(PASSING, ' ' .. match(tostring(entry.err), '^%u*') .. ' ', 1, true) then
-          local n = #refused
-          refused[n + 1], refused[n + 2] = topic, tostring(entry.err)
-          streams[topic] = false
-          due = nil -- returned, so that its owner can bury it or set it aside
-        elseif looked == 0 then
-          return redis.error_reply(tostring(entry.err))
-        else
-          full = true -- what was done so far is finished first; the next pull meets this error again
-          break
-        end
-      end
-      if not due then
-        if #tickets >= room then
-          full = true
-          break
-        end
-        local n = #tickets + 1
-        tickets[n], returned[n] = entries[i], record
-        tried[n] = attempts[at] or ''
-        kept = kept + 1
-        stays[i] = true
-      end
+      due = digits(asked) -- without the zeros before it
     end
+    if expired then
+      if dead_wrong == nil then
+        dead_wrong = wrong_type(reasons, { dead })
+      end
+      wrong = dead_wrong
+    elseif due and (mark > 1 or keys_end > options_end or named) then
+      if ends_wrong == nil then
+        ends_wrong = wrong_type(ended_keys, { final, index })
+      end
+      wrong = ends_wrong
+    end
+    if wrong then
+      break
+    end
+    if expired then
+      buried = buried + 1
+      redis.call('ZADD', dead, digits(now), id)
+      redis.call('HSET', reasons, id, digits(now) .. ' ' .. (tries or '0') .. ' expired')
+      if tries then
+        redis.call('HDEL', attempts_key, id)
+      end
+      break
+    end
+    local attempt, keys, told, entry, trace
+    if due then
+      attempt = tries and digits((tonumber(tries) or 0) + 1) or '1'
+      keys = keys_end > options_end and sub(record, options_end + 1, keys_end) or ''
+      told = flags % 16 > 7 and unreserved(keys) or keys
+      local tags, body = sub(record, topic_end + 1, tags_end), sub(record, properties_end + 1, body_end)
+      local trim = trims[topic] and match(trims[topic], '^%d+')
+      if properties_end == keys_end and ordering_end == tags_end and not trim then
+        entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', told, 'body', body,
+          'due', due, 'attempt', attempt)
+      else
+        entry, trace = append(stream, trim, id, topic, tags, sub(record, tags_end + 1, ordering_end), told,
+          body, due, attempt, record, keys_end, properties_end)
+      end
+      wrong = entry.err and tostring(entry.err)
+    end
+    if wrong then
+      if find(PASSING, ' ' .. match(wrong, '^%u*') .. ' ', 1, true) then
+        break
+      end
+      local n = #refused
+      refused[n + 1], refused[n + 2] = topic, wrong
+      streams[topic] = false
+      due, wrong = nil, nil -- returned, so that its owner can bury it or set it aside
+    end
+    if not due then
+      local n = #tickets + 1
+      if n > room then
+        ends_loop = true
+        break
+      end
+      tickets[n], returned[n], tried[n] = ticket, record, tries or ''
+      kept, stays[i] = kept + 1, true
+      break
+    end
+    appended = appended + 1
+    gone_ids[appended] = id
+    if bound and bound.most >= 1 then -- one that is forced needs none
+      bound.most = bound.most - 1
+    end
+    if trace then
+      local n = #traces
+      traces[n + 1], traces[n + 2], traces[n + 3], traces[n + 4] = id, topic, attempt, trace
+    end
+    if #told < #keys then
+      split_keys(members, keys, id)
+    end
+    if told ~= '' or named then
+      keyed[n_keyed + 1], keyed[n_keyed + 2], n_keyed = id, end_of(told, topic, ''), n_keyed + 2
+    end
+    if mark > 1 then
+      ends[n_ends + 1], ends[n_ends + 2] = ended(now, FORWARDED, digest_of(first_call(record))), id
+      n_ends = n_ends + 2
+    elseif told ~= '' or named then
+      if not plain_end then
+        plain_end, next_plain = plain_ends(now)
+      end
+      ends[n_ends + 1], ends[n_ends + 2], n_ends, plain_end = plain_end, id, n_ends + 2, plain_end + next_plain
+    end
+  until true
+  if wrong and looked == 0 then
+    return redis.error_reply(wrong)
+  end
+  if wrong or ends_loop then -- what was done so far is finished first; the next pull meets the same error again
+    break
   end
   looked = i
 end

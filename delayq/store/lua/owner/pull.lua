@@ -157,7 +157,7 @@ if unknown[1] then
     end
   end
 end
-more = more or full or looked < due_count
+more = more or looked < due_count
 local last_ticket = looked > 0 and entries[looked] or ''
 local last_score = looked > 0 and (due_of[last_ticket] or redis.call('ZSCORE', queue, last_ticket)) or ''
 local scores = {}
