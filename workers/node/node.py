@@ -63,16 +63,8 @@ log = structlog.get_logger()
 
 def _check_unused(settings: Settings) -> None:
     """Raise ConfigError for settings without an effect, and for mistakes that would be found only later."""
-    own = (
-        "zookeeper_user",
-        "zookeeper_password",
-        "zookeeper_acl",
-        "zookeeper_tls",
-        "zookeeper_ca",
-        "zookeeper_certificate",
-    )
-    for name in (*own, "zookeeper_key", "zookeeper_key_password"):
-        if getattr(settings, name) and not settings.zookeeper:
+    for name, value in vars(settings).items():
+        if name.startswith("zookeeper_") and name != "zookeeper_root" and value and not settings.zookeeper:
             raise ConfigError(f"{variable(name)} does nothing without DELAYQ_ZOOKEEPER: set that, or leave this out")
     try:
         Egress(settings.egress_allow.replace(",", " ").split())
