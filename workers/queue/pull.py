@@ -21,6 +21,8 @@ APPEND_LOOK = 200
 #: The bytes of messages that a pull asks for. A failed pull halves them, because the network may be too slow for its answer.
 MOST_BYTES: Final = 8 * 1024 * 1024
 LEAST_BYTES: Final = 16 * 1024
+#: A time of the precise monotonic clock that is always past.
+AT_ONCE: Final = 0.0
 #: The longest time (ms) between two pulls of a queue, because a wake may be lost. All queues of a node pull at the same
 #: moment, because one packet costs less than one for each.
 LONGEST_WAIT: Final = 1_000
@@ -65,7 +67,7 @@ class Pulling:
         self._set_off = 0.0  # the start of the last pulls
         self._unix_0 = 0.0  # the time 0 of the clock of pulls
         self._next_due_at: float | None = None
-        self._look_by = 0.0
+        self._look_by = AT_ONCE
 
     def now(self) -> int:
         """Unix ms by the clock of the last pull."""
@@ -105,7 +107,7 @@ class Pulling:
 
     def look(self) -> None:
         """Pull at the next chance, because a wake may have been lost."""
-        self._look_by = 0.0
+        self._look_by = AT_ONCE
 
     @property
     def fresh_in(self) -> int | None:
@@ -131,7 +133,7 @@ class Pulling:
         after the last pull is the latest time, because a wake may be lost.
         """
         if self.in_backlog or self._in_flight.unread:
-            return 0.0
+            return AT_ONCE
         at = self._look_by
         if self._next_due_at is not None:
             at = min(at, self._next_due_at + slack)
@@ -252,13 +254,13 @@ class Pulling:
         self._in_flight.observe_sets(pulled.parked, every=pull.every)
 
     def looks_at(self, *, at_once: bool) -> float:
-        """When to look again, by the precise monotonic clock; 0 = at once.
+        """When to look again, by the precise monotonic clock.
 
         While a message waits for room, only fresh messages are pulled. A report of a sender ends the wait.
         """
         in_flight, now = self._in_flight, self._clock.precise()
         waits = in_flight.waiting
-        soonest = now + 1 if waits else 0.0
+        soonest = now + 1 if waits else AT_ONCE
         worth = (self.in_backlog or in_flight.unread) and not (waits and self._flood.on)
         if at_once or in_flight.to_settle or worth:
             return soonest

@@ -26,7 +26,7 @@ from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
 from workers.queue.outcomes import Ack, Bury
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
+from workers.queue.pull import AT_ONCE, LONGEST_WAIT, Pull, Pulling
 from workers.queue.queue_context import QueueContext
 from workers.queue.releasing import Release, Releasing
 from workers.queue.settlement import Step
@@ -91,7 +91,7 @@ class PullJob:
         self.epoch = context.incarnation.epoch
         self.fenced = False
         self.ticked_at = context.clock.monotonic()
-        self.looks_at = 0.0  # by the precise monotonic clock
+        self.looks_at = AT_ONCE  # by the precise monotonic clock
         self._asked_at = self._answered_at = 0.0  # when the last tick began, and when the last answered one began
         self.parked = ParkedSets(partial(_has_sender, context))
         self.in_flight = InFlight(context, self.parked, topics, self, self.report)
@@ -107,8 +107,8 @@ class PullJob:
         self._beside: list[SliceOfWork] = [CensusTaker(keys, self.epoch, context.clock, context.pace)]
         self._progress = Progress(keys.tag, context.clock, context.bounds.stuck_after)
         self._policies = NO_POLICIES
-        self._found: str | None = None  # the other version of the policies that the last pull found in the queue
-        self._doubted: Policies | None = None  # the policies of this job at that time
+        #: The other version of the policies that the last pull found in the queue, and the policies of this job then.
+        self._outdated: tuple[str, Policies] | None = None
         self._tick = _Tick()
         self._refused: StoreError | None = None  # why Redis refused a command, until the streams have been checked
         self._troubles = 0
@@ -300,9 +300,10 @@ class PullJob:
         Redis may have lost these policies since the job read them, and answered other changes under a smaller number. So if
         the queue has another version, the job first reads the policies again. A queue without a version can lose nothing.
         """
-        if self._found is None or (self._found and policies is self._doubted):
+        if self._outdated is None:
             return False
-        return number_of(self._found) < number_of(policies.version)
+        found, doubted = self._outdated
+        return (not found or policies is not doubted) and number_of(found) < number_of(policies.version)
 
     def _read_inbox(self) -> None:
         """Process the reports and wakes of other threads since the last tick."""
@@ -328,11 +329,7 @@ class PullJob:
 
     def take(self, answers: Sequence[Any]) -> None:
         """Process the answers, in the order of the commands."""
-        self.looks_at = self._take(self._tick, answers)
-        self._answered_at = self._asked_at
-        self.ticked_at = self._clock.monotonic()
-
-    def _take(self, tick: _Tick, answers: Sequence[Any]) -> float:
+        tick = self._tick
         self._pulling.see_clock(answers)  # the newest time of Redis decides which messages have expired
         for (_, take), answer in zip(tick.work, answers, strict=True):
             take(answer)
@@ -341,21 +338,24 @@ class PullJob:
         if tick.pulls:
             self._progress.pulled(tick.why_not[0] if len(tick.why_not) == tick.pulls else None)
         self._progress.record(confirmed=tick.confirmed, outstanding=self.in_flight.outstanding)
-        failed = tick.error
+        self.looks_at = self._next_look(tick)
+        self._answered_at = self._asked_at
+        self.ticked_at = self._clock.monotonic()
+
+    def _next_look(self, tick: _Tick) -> float:
+        """When to look next, by the precise monotonic clock. A wake ends the wait earlier, except after trouble."""
         refused, self._refused = self._refused, None
-        if failed is None and refused is not None and not tick.changed:
-            failed = refused  # no stream is at fault
-        if failed is not None:
-            return self._failed(failed, was_refused=refused is not None)
+        # If a refusal made this tick check the streams, and none of them had changed, no stream is at fault.
+        if error := tick.error or (None if tick.changed else refused):
+            return self._failed(error, was_refused=refused is not None)
         self._troubles = 0
-        if tick.outdated and self._found:
-            self._doubted = self._policies
-            self._context.policies.report_version(self._found)
-            return self._clock.precise() + OUTDATED_WAIT  # a read of the policies wakes it earlier
+        if tick.outdated and self._outdated is not None and (found := self._outdated[0]):
+            self._context.policies.report_version(found)
+            return self._after(OUTDATED_WAIT)
         if self.fenced or self._stopping:
-            return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
+            return AT_ONCE if self.in_flight.to_settle else self._after(LONGEST_WAIT)
         if not self._context.may_send():
-            return self._clock.precise() + OUTDATED_WAIT
+            return self._after(OUTDATED_WAIT)
         # Settled messages have made room, perhaps for parked ones.
         room_made = bool(tick.settled and self.parked)
         returns = room_made or self._releasing.in_backlog or self.parked.changed or bool(self.parked.emptied)
@@ -380,7 +380,7 @@ class PullJob:
         if isinstance(applied, StoreError):
             self._tick.fail(applied)
         else:
-            self._found = None  # the next pull reports the version
+            self._outdated = None  # the next pull reports the version
 
     def _pulled(self, pull: Pull, answer: Pulled | Outdated | StoreError | None) -> None:
         """Accept pulled messages, except those that this tick settles.
@@ -389,7 +389,7 @@ class PullJob:
         """
         tick = self._tick
         if self._took(answer):
-            self._found = None
+            self._outdated = None
             self._pulling.take(pull, answer, tick.settled)
             if self._losses.compare(self.keys.number, answer.counted):
                 self.parked.read_again()
@@ -412,7 +412,7 @@ class PullJob:
         if isinstance(answer, StoreError):
             tick.fail(answer)
         elif isinstance(answer, Outdated):
-            tick.outdated, self._found = True, answer.version
+            tick.outdated, self._outdated = True, (answer.version, self._policies)
         elif answer is None:
             self._fence(True)
         else:
@@ -428,7 +428,7 @@ class PullJob:
         if not isinstance(error, StoreUnavailable) and not was_refused:
             self._refused = error
             if self._pulling.streams_to_ask(every=True):
-                return 0.0
+                return AT_ONCE
             self._refused = None
         log.warning("redis_trouble", queue=self.keys.tag, error=str(error))
         if not isinstance(error, StoreUnavailable):
@@ -459,8 +459,10 @@ class PullJob:
 
     def _trouble(self) -> float:
         self._troubles = min(self._troubles + 1, 5)
-        pause = min(500, 25 * 2**self._troubles)
-        return self._clock.precise() + float(pause) * random.uniform(0.5, 1)
+        return self._after(min(500, 25 * 2**self._troubles) * random.uniform(0.5, 1))
+
+    def _after(self, ms: float) -> float:
+        return self._clock.precise() + ms
 
     def _fence(self, fenced: bool) -> None:
         if fenced and not self.fenced:
