@@ -233,8 +233,8 @@ _SOURCE = (
     Planted(
         "a delivered message that is remembered by the id that was given alone",
         "delayq/store/lua/include/look.lua",
-        "          elseif told ~= '' or calls[at] then",
-        "          elseif calls[at] then",
+        "    elseif told ~= '' or named then",
+        "    elseif named then",
         ("tests/store/test_remembered_keys.py",),
         ("tests/store/test_remembered_keys.py",),
     ),
@@ -265,15 +265,15 @@ _SOURCE = (
     Planted(
         "a pull that appends before it asks for its rights",
         "delayq/store/lua/include/look.lua",
-        "      if stream then\n        if not sure then\n",
-        "      if stream then\n        if false then\n",
+        "    if stream then\n      if not sure then\n",
+        "    if stream then\n      if false then\n",
         ("tests/store/test_refused_commands.py",),
         ("tests/store/test_refused_commands.py",),
     ),
     Planted(
         "a pull that appends before it looks at what it writes later",
         "delayq/store/lua/include/look.lua",
-        "elseif due and (mark > 1 or keys_end > options_end or calls[at]) then",
+        "elseif due and (mark > 1 or keys_end > options_end or named) then",
         "elseif false then",
         ("tests/store/test_held_sets.py",),
         ("tests/store/test_held_sets.py",),
@@ -305,7 +305,7 @@ _SOURCE = (
     Planted(
         "a pull that parks what its owner has in memory",
         "delayq/store/lua/include/look.lua",
-        "if in_memory and in_memory[entries[i]] then",
+        "if in_memory and in_memory[ticket] then",
         "if false then",
         ("tests/store/test_held_sets.py",),
         ("tests/store/test_held_sets.py",),
