@@ -498,5 +498,5 @@ class Record:
             id=id,
             ordering_key=self.ordering_key,
             max_attempts=self.max_attempts,
-            expire_after=self.own_expire_after,
+            expire_after=self.expire_after,
         )

@@ -11,9 +11,10 @@ from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.json import decode, encode
 
 from delayq import received
-from delayq.answers import read
+from delayq.answers import Readable, read
 from delayq.answers.consumers import GroupsOut
 from delayq.answers.consuming import HandedBackManyOut, HandedBackOut, LeasesOut, ReceivedOut
 from delayq.answers.development import AdvancedOut
@@ -90,11 +91,6 @@ LONGEST_WAIT: Final = 60_000
 TURN: Final = 500
 
 
-_scheduled = msgspec.json.Decoder(ScheduledOut)
-_state = msgspec.json.Decoder(StateOut)
-_received = msgspec.json.Decoder(ReceivedOut)
-
-
 class AsyncClient:
     """Schedules and cancels messages by the HTTP API; to be awaited on one event loop.
 
@@ -154,13 +150,23 @@ class AsyncClient:
         **more: Any,
     ) -> T:
         """Send a call and return the value in the answer, read by `make`; raises the error for a problem."""
-        content = None if body is None else msgspec.json.encode(body)
+        content = None if body is None else encode(body)
         answer = await self._api.send(Call(method=method, path=path, body=content, **more), attempts)
         return self._read(answer, make)
 
     async def _get(self, path: str, make: Callable[[bytes], T], **query: Any) -> T:
         """Return the value that the API answers at a path, read by `make`."""
         return await self._ask("GET", path, make, query=_query(query))
+
+    async def _pages(self, path: str, kind: type[Readable[tuple[list[T], str | None]]], **query: Any) -> list[T]:
+        """Return what all pages of a list have."""
+        found: list[T] = []
+        token: str | None = None
+        while True:
+            page, token = await self._get(path, read(kind), **query, limit=PAGE, pageToken=token)
+            found += page
+            if token is None:
+                return found
 
     async def schedule(self, message: Message) -> Scheduled:
         """Schedule one message; raises InvalidMessage, Conflict, NotAllowed or StoreError."""
@@ -170,7 +176,7 @@ class AsyncClient:
         if not answer.is_good:
             raise self._problem(answer).error(topic=message.topic, id=sized.id)
         is_new, id = answer.status == 201, message.id or ""
-        return self._read(answer, lambda body: _scheduled.decode(body).domain(id, created=is_new))
+        return self._read(answer, lambda body: decode(body, type=ScheduledOut).domain(id, created=is_new))
 
     async def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
         """Schedule any number of messages and return their outcomes in order. An invalid one never stops the others.
@@ -237,7 +243,7 @@ class AsyncClient:
                 raise refused.error()
 
         def results(body: bytes) -> list[tuple[ProblemOut | None, T]]:
-            found = msgspec.json.decode(body, type=kind).results
+            found = decode(body, type=kind).results
             if len(found) != count:
                 raise ValueError("each part has a result")
             return [(one.problem or None, make(one)) for one in found]
@@ -261,7 +267,7 @@ class AsyncClient:
             left = list(range(begin, min(begin + most, len(values))))
             while left:
                 body: dict[str, Any] = {field: [values[place] for place in left], **_reason(by), **more}
-                call = Call(method="POST", path=path, body=msgspec.json.encode(body), headers=_act(by))
+                call = Call(method="POST", path=path, body=encode(body), headers=_act(by))
                 found = self._results(await self._api.send(call, attempts), len(left), ResultsOut, make)
                 again: list[int] = []
                 for place, (problem, result) in zip(left, found, strict=True):
@@ -336,7 +342,7 @@ class AsyncClient:
         return await self._move("PATCH", f"/v1/messages/{_part(check_id(id))}", id, body | _reason(by), by)
 
     async def _move(self, method: str, path: str, id: str, body: Mapping[str, Any], by: By | None) -> Rescheduled:
-        content = msgspec.json.encode(body)
+        content = encode(body)
         answer = await self._api.send(Call(method=method, path=path, body=content, headers=_act(by), id=id))
         if answer.is_good:
             moved = self._read(answer, read(ScheduledOut))
@@ -370,7 +376,7 @@ class AsyncClient:
 
     async def get(self, id: str) -> Found | None:
         """Return the state of one message, or None if its id is unknown."""
-        return await self._look(id, lambda body: _state.decode(body).domain(id))
+        return await self._look(id, lambda body: decode(body, type=StateOut).domain(id))
 
     async def _look(self, id: str, make: Callable[[bytes], T], **query: Any) -> T | None:
         return await self._find(f"/v1/messages/{_part(check_id(id))}", make, id, **query)
@@ -392,7 +398,7 @@ class AsyncClient:
     async def explain(self, found: Found) -> Explanation:
         """Explain why a message that `get` returned has not been delivered yet, or how it ended."""
         explanation = await self._look(
-            found.id, lambda body: given(_state.decode(body).explain).domain(), explain="true"
+            found.id, lambda body: given(decode(body, type=StateOut).explain).domain(), explain="true"
         )
         text = "It has ended, and its id is no longer remembered."
         return explanation or Explanation(waits_for=None, text=text, since=None, until=None, owner=None)
@@ -416,8 +422,7 @@ class AsyncClient:
 
         A page may have fewer messages than `limit` and not be the last one.
         """
-        query = _query(_filter(wanted) | {"limit": limit, "pageToken": token})
-        return self._read(await self._api.send(Call(method="GET", path="/v1/messages", query=query)), read(FoundOut))
+        return await self._get("/v1/messages", read(FoundOut), **_filter(wanted), limit=limit, pageToken=token)
 
     async def count(self, wanted: Filter = EVERYTHING) -> Counted:
         """Count the messages that match a filter by topic, state and due time, exactly or by the last census."""
@@ -431,9 +436,7 @@ class AsyncClient:
         each = given_duration("step", step) or 0
         given = {"dueFrom": first, "dueTo": last, "step": each, "topic": wanted.topic or None}
         edges = [*range(first, last, each), last]
-        return await self._get(
-            "/v1/forecast", lambda body: msgspec.json.decode(body, type=ForecastOut).domain(edges), **given
-        )
+        return await self._get("/v1/forecast", lambda body: decode(body, type=ForecastOut).domain(edges), **given)
 
     async def redis_now(self) -> int:
         """Return the time (Unix ms) of this machine's clock: the API has no call for the time of Redis."""
@@ -473,8 +476,7 @@ class AsyncClient:
             "from": given_instant("from", from_),
             "to": given_instant("to", to),
         }
-        call = Call(method="GET", path="/v1/dead-letters", query=_query(given))
-        return self._read(await self._api.send(call), read(DeadLettersOut))
+        return await self._get("/v1/dead-letters", read(DeadLettersOut), **given)
 
     async def dead_groups(self) -> DeadGroups:
         """Group the newest dead letters, about 20,000, by topic and reason."""
@@ -552,15 +554,8 @@ class AsyncClient:
 
         The API decides by itself whether it counts now or by the last census, whatever `live` is.
         """
-        found: list[TopicState] = []
-        token: str | None = None
         wanted = None if paused is None else "yes" if paused else "no"
-        while True:
-            query = {"match": match, "paused": wanted, "limit": PAGE, "pageToken": token}
-            page, token = await self._get("/v1/topics", read(TopicsOut), **query)
-            found += page
-            if token is None:
-                return found
+        return await self._pages("/v1/topics", TopicsOut, match=match, paused=wanted)
 
     async def topic(self, name: str, *, live: bool = True) -> TopicState:
         """Return a topic's route, policy, pause, limit and numbers of messages; `live` as in `topics`."""
@@ -570,7 +565,7 @@ class AsyncClient:
         """Return the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
 
         def arriving(body: bytes) -> list[Arriving] | None:
-            found = msgspec.json.decode(body, type=TopicsOut).arriving
+            found = decode(body, type=TopicsOut).arriving
             return None if isinstance(found, UnsetType) else [one.domain() for one in found]
 
         return await self._get("/v1/topics", arriving, match=match, limit=1)
@@ -674,8 +669,9 @@ class AsyncClient:
             "ack": consumer.leases_of(ack) or None,
             "call": uuid.uuid4().hex,  # before the call, so that a repeated one leases nothing else
         }
-        messages, lost = await self._lease(
-            topic, "receive", lambda body: _received.decode(body).domain(group), body, attempts, extra=wait
+        path = f"/v1/topics/{_part(topic)}:receive"
+        messages, lost = await self._ask(
+            "POST", path, lambda body: decode(body, type=ReceivedOut).domain(group), body, attempts, extra=wait
         )
         log_lost(one for one in ack if one.lease in lost)
         return messages
@@ -704,7 +700,7 @@ class AsyncClient:
         if isinstance(message, received.Received):
             given = hand_back_of(message, reason, delay)
             body = {"messages": [hand_back_json(given.message, {"handBacks": given.hand_backs, **more})]}
-            call = Call(method="POST", path="/v1/messages:handBack", body=msgspec.json.encode(body))
+            call = Call(method="POST", path="/v1/messages:handBack", body=encode(body))
             found = self._results(await self._api.send(call), 1, HandedBackManyOut, HandedBackOut.domain)
             ((problem, done),) = found
             if problem is not None:
@@ -714,14 +710,7 @@ class AsyncClient:
 
     async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name."""
-        found: list[ConsumerGroup] = []
-        token: str | None = None
-        while True:
-            query = {"match": match, "limit": PAGE, "pageToken": token}
-            page, token = await self._get("/v1/consumers", read(GroupsOut), **query)
-            found += page
-            if token is None:
-                return found
+        return await self._pages("/v1/consumers", GroupsOut, match=match)
 
     async def delete_group(self, topic: str, group: str, *, by: By | None = None) -> GroupDeleted:
         """Delete a consumer group with its leases; its messages stay for other groups. Stop its consumers first.
@@ -769,20 +758,9 @@ class AsyncClient:
             for part in (places[n : n + MOST_IDS] for n in range(0, len(places), MOST_IDS)):
                 leases = [{"id": messages[at].id, "lease": messages[at].lease, **more} for at in part]
                 body = {"group": group, "messages": leases, **fields}
-                found = await self._lease(topic, verb, _settlements(len(part)), body)
+                found = await self._ask("POST", f"/v1/topics/{_part(topic)}:{verb}", _settlements(len(part)), body)
                 results.update(zip(part, found, strict=True))
         return [results[at] for at in range(len(messages))]
-
-    async def _lease(
-        self,
-        topic: str,
-        verb: str,
-        make: Callable[[bytes], T],
-        body: Any,
-        attempts: Attempts | None = None,
-        **more: Any,
-    ) -> T:
-        return await self._ask("POST", f"/v1/topics/{quote(topic, safe='')}:{verb}", make, body, attempts, **more)
 
     async def close(self) -> None:
         """Close the connections to the API."""
@@ -852,7 +830,7 @@ def _settlements(count: int) -> Callable[[bytes], list[Settlement | DelayqError]
     """Read the results of so many leases."""
 
     def settlements(body: bytes) -> list[Settlement | DelayqError]:
-        results = [one.domain() for one in msgspec.json.decode(body, type=LeasesOut).results]
+        results = [one.domain() for one in decode(body, type=LeasesOut).results]
         if len(results) != count:
             raise ValueError("each lease has a result")
         return results
@@ -861,7 +839,7 @@ def _settlements(count: int) -> Callable[[bytes], list[Settlement | DelayqError]
 
 
 def _as(kind: type[T]) -> Callable[[bytes], T]:
-    return lambda body: msgspec.json.decode(body, type=kind)
+    return lambda body: decode(body, type=kind)
 
 
 def _single(outcomes: Sequence[Any]) -> Any:

@@ -54,7 +54,7 @@ def test_a_policy_that_comes_changes_or_goes_makes_no_conflict_of_a_repeat(q: Qu
         record = q.record("a")
         assert (record.first_asked, record.keys, record.max_attempts) == (at, ("k",), 3)
         assert record.asked == max(10_000, int(first.content[:13]))
-        assert record.message("a").expire_after is None and bool(record.expires_at) == bool(record.flags & BY_POLICY)
+        assert record.own_expire_after is None and bool(record.expires_at) == bool(record.flags & BY_POLICY)
         assert [schedule(q, again).others for again in ways] == [{0: ("live", record.asked)}] * 4
         others = [row("a", at=at + 1, keys=("k",), max_attempts=3), row("a", at=at, keys=("k",), expire_after=60_000)]
         assert [schedule(q, by_policy(other, spread=100)).others for other in others] == [

@@ -116,7 +116,9 @@ def test_what_a_policy_adds_is_no_part_of_the_call_and_nobody_sees_it(
     plain, made = (Record(b"0" * 7 + one) for one in (body, with_policy(body, reserved, expire_after, spread)))
     assert (made.call, made.asked) == (plain.call, NOW + spread)
     assert message.expect_date is None or (made.first_asked, made.digest) == (NOW, plain.digest)
-    assert made.message("a") == msgspec.structs.replace(plain.message("a"), expect_date=made.asked)
+    added = {"expect_date": made.asked, "expire_after": made.expire_after}  # both are shown with the message
+    assert made.message("a") == msgspec.structs.replace(plain.message("a"), **added)
+    assert made.own_expire_after == plain.own_expire_after
     assert made.index_keys == plain.keys + tuple(key.decode() for key in reserved)
     assert made.expire_after == (plain.expire_after or expire_after)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from delayq.answers.messages import DeadLetterOut, DeadLettersOut, dead_groups_out, dead_letter_out
+from delayq.answers.results import ResultOut, ResultsOut
 from delayq.base.errors import StoreError
 from delayq.base.local_time import shown
 from delayq.base.terminal import Output, say
@@ -157,7 +158,7 @@ class _Results:
 
     def __exit__(self, error: object, *_: object) -> None:
         if self._json and (error is None or self.all):
-            self._output.json({"results": [{"id": id, "result": result} for id, result in self.all]})
+            self._output.json(ResultsOut([ResultOut(id=id, result=result) for id, result in self.all]))
 
 
 def _all_ids(client: Client) -> Iterator[list[str]]:

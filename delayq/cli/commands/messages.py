@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from delayq import Cancelled, Scheduled
 from delayq.answers.messages import FoundOut, MessageOut, StateOut, found_out, scheduled_out, state_out
+from delayq.answers.results import ResultOut, ResultsOut
 from delayq.base.errors import StoreError
 from delayq.base.local_time import in_sentence, shown
 from delayq.base.terminal import Output, say
@@ -69,7 +70,7 @@ def _print_each(
     """Print the results of messages, by ids or by a `key`. Return exit status 1 unless all results are `wanted`."""
     results = [one for one in outcomes if not isinstance(one, StoreError)]
     if json:
-        Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
+        Output().json(ResultsOut([ResultOut(id=one.id, result=one.result) for one in results]))
     else:
         for one in results:
             Output().row(("id", "result"), (one.id, one.result))
