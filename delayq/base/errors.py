@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 __all__ = [
     "ConfigError",
@@ -252,3 +252,14 @@ class StoreRefused(StoreError):
 
 class WrongRedis(StoreError, ConfigError):
     """The URL is for another kind of Redis than the server: a single server, Sentinels or a Cluster. Nothing was done."""
+
+
+T = TypeVar("T")
+
+
+def only(outcomes: Sequence[T | DelayqError]) -> T:
+    """Return the single outcome of a call. Raises it if it is an error."""
+    (outcome,) = outcomes
+    if isinstance(outcome, DelayqError):
+        raise outcome
+    return outcome

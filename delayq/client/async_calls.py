@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from delayq import received
 from delayq.base.clock import Clock
-from delayq.base.errors import DelayqError, InvalidMessage, StoreError
+from delayq.base.errors import DelayqError, InvalidMessage, StoreError, only
 from delayq.base.times import Duration, Instant
 from delayq.client import handshake
 from delayq.client.async_consumer import AsyncConsumer
@@ -702,9 +702,7 @@ class AsyncCalls:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        from delayq.client.consuming.settling import only_settlement
-
-        return only_settlement(await self.extend_many([message], lease))
+        return only(await self.extend_many([message], lease))
 
     async def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
@@ -723,14 +721,12 @@ class AsyncCalls:
         """
         from delayq.client.consuming.handing_back import hand_back, hand_back_of, settlement_of
         from delayq.client.consuming.leases import LeaseChange
-        from delayq.client.consuming.settling import only_settlement
 
         delay = given_duration("delayTime", delay_time)
         if isinstance(message, received.Received):
             given, now = hand_back_of(message, reason, delay), self._setup.clock.now()
-            (found,) = await self._run(hand_back(await self.context(), [given], now))
-            return settlement_of(found)
-        return only_settlement(await self._settle([message], LeaseChange("back", delay, reason)))
+            return settlement_of(only(await self._run(hand_back(await self.context(), [given], now))))
+        return only(await self._settle([message], LeaseChange("back", delay, reason)))
 
     async def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.

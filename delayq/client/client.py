@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from delayq import received
 from delayq.base.clock import Clock
-from delayq.base.errors import DelayqError, InvalidMessage, StoreError
+from delayq.base.errors import DelayqError, InvalidMessage, StoreError, only
 from delayq.base.times import Duration, Instant
 from delayq.client import handshake
 from delayq.client.audit import By, one_act
@@ -701,9 +701,7 @@ class Client:
         With 0 the message was not handled: other consumers receive it now, this delivery does not count, and the result is
         'released'.
         """
-        from delayq.client.consuming.settling import only_settlement
-
-        return only_settlement(self.extend_many([message], lease))
+        return only(self.extend_many([message], lease))
 
     def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
@@ -722,14 +720,12 @@ class Client:
         """
         from delayq.client.consuming.handing_back import hand_back, hand_back_of, settlement_of
         from delayq.client.consuming.leases import LeaseChange
-        from delayq.client.consuming.settling import only_settlement
 
         delay = given_duration("delayTime", delay_time)
         if isinstance(message, received.Received):
             given, now = hand_back_of(message, reason, delay), self._setup.clock.now()
-            (found,) = self._run(hand_back(self.context(), [given], now))
-            return settlement_of(found)
-        return only_settlement(self._settle([message], LeaseChange("back", delay, reason)))
+            return settlement_of(only(self._run(hand_back(self.context(), [given], now))))
+        return only(self._settle([message], LeaseChange("back", delay, reason)))
 
     def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name.

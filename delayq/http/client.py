@@ -34,7 +34,7 @@ from delayq.answers.service import AuditOut, NodesOut, OverviewOut, QueuesOut, R
 from delayq.answers.times import given
 from delayq.answers.topics import PausedOut, PoliciesOut, PolicyOut, TopicOut, TopicsOut
 from delayq.base.clock import Clock, SystemClock
-from delayq.base.errors import ConfigError, DelayqError, InvalidMessage, PastDue, StoreError
+from delayq.base.errors import ConfigError, DelayqError, InvalidMessage, PastDue, StoreError, only
 from delayq.base.secrets import revealed
 from delayq.base.times import Duration, Instant, format_instant
 from delayq.client.audit import By
@@ -47,7 +47,7 @@ from delayq.client.consuming.groups import GroupDeleted, given_consumer
 from delayq.client.consuming.handing_back import hand_back_of
 from delayq.client.consuming.leases import MOST_REASON
 from delayq.client.consuming.renewal import Leases, log_lost
-from delayq.client.consuming.settling import Settlement, only_settlement
+from delayq.client.consuming.settling import Settlement
 from delayq.client.findings import Finding
 from delayq.client.findings.overview import Overview
 from delayq.client.looking.audit import AuditPage, WantedEntries
@@ -304,7 +304,7 @@ class Client:
 
     def cancel(self, id: str, *, by: By | None = None) -> Cancelled:
         """Cancel one message. The audit names the API key, with the reason in `by`."""
-        cancelled: Cancelled = _single(self.cancel_many((id,), by=by))
+        cancelled: Cancelled = only(self.cancel_many((id,), by=by))
         return cancelled
 
     def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
@@ -485,7 +485,7 @@ class Client:
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter permanently; False if no dead letter has this id."""
-        return bool(_single(self.discard_many((id,), by=by)) == "discarded")
+        return bool(only(self.discard_many((id,), by=by)) == "discarded")
 
     def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Delete dead letters permanently and return 'discarded' or 'notDead' for each (an error where it is unknown)."""
@@ -682,7 +682,8 @@ class Client:
 
     def extend(self, message: Leased, lease: Duration = 30_000) -> Settlement:
         """Let the lease of a message end so long from now; 0 releases it unhandled. Returns 'extended', 'released' or 'lost'."""
-        return only_settlement(self.extend_many([message], lease))
+        extended: Settlement = only(self.extend_many([message], lease))
+        return extended
 
     def extend_many(self, messages: Sequence[Leased], lease: Duration = 30_000) -> list[Settlement | Any]:
         """Let the leases of messages end so long from now, as `extend` does for one. Returns a result for each."""
@@ -703,7 +704,7 @@ class Client:
             if problem is not None:
                 raise problem.error(topic=message.topic, id=message.id)
             return done
-        return only_settlement(self._settle((message,), "handBack", {}, more))
+        return only(self._settle((message,), "handBack", {}, more))
 
     def consumers(self, *, match: str = "*") -> list[ConsumerGroup]:
         """Return the consumer groups of the topics that match a pattern with `*` and `?`, by topic and name."""
@@ -837,10 +838,3 @@ def _settlements(count: int) -> Callable[[bytes], list[Settlement | DelayqError]
 
 def _as(kind: type[T]) -> Callable[[bytes], T]:
     return lambda body: decode(body, type=kind)
-
-
-def _single(outcomes: Sequence[Any]) -> Any:
-    (outcome,) = outcomes
-    if isinstance(outcome, DelayqError):
-        raise outcome
-    return outcome

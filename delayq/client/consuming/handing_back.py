@@ -111,10 +111,8 @@ def _can_be_scheduled(body: bytes) -> bool:
     return True
 
 
-def settlement_of(handed: HandedBack | DelayqError) -> Settlement:
-    """The same result as of a leased message. Raises the error if there is one."""
-    if isinstance(handed, DelayqError):
-        raise handed
+def settlement_of(handed: HandedBack) -> Settlement:
+    """The same result as of a leased message."""
     if handed.state in (State.DEAD, State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED):
         return Settlement(handed.state)
     return Settlement("handedBack", handed.due)

@@ -41,14 +41,6 @@ class Settlement(msgspec.Struct, frozen=True):
     until: int | None = None
 
 
-def only_settlement(settled: Sequence[Settlement | DelayqError]) -> Settlement:
-    """The single result of a change of one lease. Raises it if it is an error."""
-    (found,) = settled
-    if isinstance(found, DelayqError):
-        raise found
-    return found
-
-
 def hand_back_rules(policy: Policy) -> tuple[int, Sequence[int]]:
     """The most hand-backs of a message of the policy's topics, and the delay (ms) of each; the last delay repeats."""
     most = MOST_HAND_BACKS if policy.max_hand_backs is None else policy.max_hand_backs
