@@ -3,10 +3,10 @@
 -- message is returned. The loop may end before the last entry. The include `leave` completes its removals.
 -- Needs: entries, their ids, due_count (their number), due_of (some of their due times). The keys queue, pool,
 --   attempts_key, moves, dead, reasons, ended_keys, final, index. The times now, now_text, expiry_now, in_doubt.
---   From `named_topics` streams, trims, bounds and spends; from `held` gated, is_held and unreachable.
---   What the caller wants: unlisted, in_memory (nil or by ticket), fresh, room, most_bytes, traced.
--- Sets: looked, kept, stays, tickets, returned, tried, unknown, refused, aside, traces, orphans, first_orphan, next_due
---   if the loop ends at a message whose expiry is in doubt, and for `leave` the rest.
+--   Also streams, trims, bounds, spends (`named_topics`), and gated, is_held, unreachable (`held`).
+--   Also the wishes of the owner: unlisted, in_memory (by ticket, or nil), fresh, room, most_bytes, traced.
+-- Sets: looked, kept, stays, tickets, returned, tried, unknown, refused, `aside`, traces, orphans, first_orphan. It also
+--   sets next_due if it ends at a message whose expiry is in doubt. The rest is for `leave`.
 local pcall, refused = redis.pcall, {}
 -- @include appending
 -- Append a message that has an ordering key or properties, or whose stream is trimmed. Return the entry or its error, and its traceparent

@@ -1,7 +1,7 @@
 -- Take due messages of one queue, from the offset on. If the topic of a message is a stream in this Redis, the message
 -- is appended to it and removed here, exactly once. Other messages are returned and stay in the queue until they are
--- settled. A message of a paused topic, of a topic whose set is not empty, or of a stream whose limit has no permit moves
--- into the set of its topic. It stays if a caller forced its delivery, or if the owner has it in memory.
+-- settled. A message moves into the set of its topic in three cases. The topic is paused, its set is not empty, or the
+-- limit of its stream has no permit. A message stays if a caller forced its delivery, or if the owner has it in memory.
 -- KEYS: state queue pool attempts keys final dead reasons ended moves, then the streams, then the buckets.
 -- ARGV: epoch, now, node's now (ms, or ''), offset due time, offset ticket, most to return, most to look at, most bytes,
 --   fresh, then the following.
