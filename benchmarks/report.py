@@ -1,19 +1,13 @@
-"""Renders docs/benchmarks.md from full runs of all benchmarks of one commit: `python -m benchmarks.report FILE…`.
-
-Each file may have some of the benchmarks. If several files have the same benchmark, the last one counts.
-"""
+"""Renders docs/benchmarks.md from full runs of all benchmarks of one commit."""
 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.results import LEFT_OUT, NAMES, NOTES, ROOT, Environment, Figure, Result, load, number, save
-
-__all__ = ["ROOT", "publishable", "render", "text"]
+from benchmarks.results import LEFT_OUT, NAMES, NOTES, ROOT, Environment, Figure, Result, number, save
 
 DOCS: Final = ROOT / "docs"
 
@@ -113,20 +107,3 @@ def _row(figure: Figure) -> tuple[str, ...]:
     goal = "" if figure.goal is None else figure.goal_text
     name = f"{figure.name} ({figure.parts_text})" if figure.parts else figure.name
     return (name, f"{number(figure.value)} {figure.unit}".strip(), limit, ratio, runs, goal, figure.verdict)
-
-
-def main() -> int:
-    """Render the page from the given files."""
-    results: dict[str, Result] = {}
-    try:
-        for name in sys.argv[1:]:
-            results |= {result.name: result for result in load(Path(name))}
-        print(render([results[name] for name in NAMES if name in results]))
-    except (OSError, ValueError) as error:
-        print(f"benchmarks.report: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

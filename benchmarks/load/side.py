@@ -2,8 +2,8 @@
 
 `side PLAN FILE` takes a JSON of `Plan`, and the file of a `Handshake` with the start time of all sides.
 
-The Python of the measured checkout runs it, with the packages of that checkout. So it uses only names that be13e658 has, too,
-the oldest checkout that is measured. It prints a JSON with the cost of a message in each slot, in CPU µs of the worker and of
+The Python of the measured checkout runs it, with the packages of that checkout. So `changes` uses only names that the other
+checkout has, too. It prints a JSON with the cost of a message in each slot, in CPU µs of the worker and of
 Redis. A backlog also has messages/s, in total and from RAMP_MS on.
 """
 
@@ -23,7 +23,7 @@ from benchmarks.harness import CpuMeter, now, wait_for
 from benchmarks.load.backlog import Watch, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.measures.drain import NULL_ROUTES
-from benchmarks.running.processes import Process, server, worker
+from benchmarks.running.processes import Handshake, Process, server, worker
 from delayq import Client
 
 #: Messages of one call, which go into one queue.
@@ -34,8 +34,6 @@ REST = 60
 RAMP_MS = 1_000
 #: Messages a second that are parked at least.
 PARKED = 10_000
-#: s that a side waits until all others have started, too.
-OTHERS_SECONDS = 120.0
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -83,7 +81,7 @@ def main() -> None:
             operator.pause(f"held.{number}")
         if plan.policies:
             _put(running.url, routes, plan.policies)
-        begin = _begin(Path(sys.argv[2]))
+        begin = int(Handshake(Path(sys.argv[2])).wait())
         plan = msgspec.structs.replace(plan, starts=[begin + start for start in plan.starts])
         with Client(running.url) as client:  # it reads the policies when it starts
             _schedule(plan, client)
@@ -92,16 +90,6 @@ def main() -> None:
         found = list((_drained if slot.drains else _spent)(plan, watch, operator, process, running.pid))
         process.check()
     print(msgspec.json.encode(found).decode(), flush=True)
-
-
-def _begin(file: Path) -> int:
-    """Report that this side has started, and wait for the time at which all begin: the other end of a `Handshake`.
-
-    The packages of an old checkout do not have that class.
-    """
-    file.with_name(f"{file.name}.ready").touch()
-    wait_for("the other sides", file.exists, seconds=OTHERS_SECONDS)
-    return int(file.read_bytes())
 
 
 def _put(url: str, routes: str, policies: list[dict[str, Any]]) -> None:

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks import TooLate
 from benchmarks.harness import CpuMeter, Scale, now, progress
 from benchmarks.load.backlog import Watch, in_time, lead, schedule_ahead, schedule_all, sleep_until, span_of
 from benchmarks.load.messages import DAY, Due, make, spread
@@ -115,26 +114,11 @@ def _drain_few(measured: int) -> Cpu:
         watch.streams_filled(100, int(now()))
         watch.delete_streams()
         meter = CpuMeter(server=running.pid, worker=process.pid)
-        rounds = measured // FEW
-        counted = 0
-        for _ in range(2 * rounds):
-            counted += counted < rounds and _drain_round(client, watch, meter)
-        if counted < rounds:
-            raise TooLate(f"only {counted} of {rounds} rounds were scheduled in time")
+        for _ in range(measured // FEW):
+            moment = in_time(FEW, spare=1_000)
+            schedule_ahead(client, make(FEW, spread(moment, span_of(FEW))), moment)
+            _drain(watch, meter, FEW, moment)
         return meter.each()
-
-
-def _drain_round(client: Client, watch: Watch, meter: CpuMeter) -> bool:
-    """Drain a few messages; return False if they were not scheduled in time."""
-    moment = in_time(FEW, spare=500)
-    try:
-        schedule_ahead(client, make(FEW, spread(moment, span_of(FEW))), moment)
-    except TooLate:
-        watch.streams_filled(FEW, moment)
-        watch.delete_streams()
-        return False
-    _drain(watch, meter, FEW, moment)
-    return True
 
 
 def _far(count: int, seed: int) -> list[Message]:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final
-
-import msgspec
 
 from benchmarks.harness import CpuMeter, Scale, progress
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
@@ -31,74 +29,50 @@ REST: Final = 1.0
 #: In full, and quick.
 MESSAGES: Final = {False: 200_000, True: 50_000}
 ROUNDS: Final = {False: 2, True: 1}
-
-
-class Setup(msgspec.Struct, frozen=True):
-    """A number of workers, on a number of primaries of a Redis Cluster, or (0) on one server."""
-
-    nodes: int
-    primaries: int = 0
-
-    @property
-    def name(self) -> str:
-        """The name in figures."""
-        if self.primaries:
-            return f"Redis Cluster, {self.primaries} {'primary' if self.primaries == 1 else 'primaries'}"
-        return f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
-
-    def servers(self) -> AbstractContextManager[Group]:
-        """Start its Redis."""
-        return cluster(self.primaries, replicas=False) if self.primaries else _alone()
-
-
-SETUPS: Final = (Setup(1), Setup(2), Setup(4), Setup(2, 1), Setup(2, 3))
-
-
-class Drained(msgspec.Struct, frozen=True):
-    """Messages/s, and CPU µs a message: of all servers, of the busiest server, of the workers."""
-
-    rate: float
-    redis: float
-    busiest: float
-    nodes: float
+#: Workers, and primaries of a Redis Cluster (0: one server), by the name of their figures.
+SETUPS: Final = {
+    "1 node": (1, 0), "2 nodes": (2, 0), "4 nodes": (4, 0),
+    "Redis Cluster, 1 primary": (2, 1), "Redis Cluster, 3 primaries": (2, 3),
+}  # fmt: skip
+RATE: Final = "drained"
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure all setups in turn."""
-    figures: list[Figure] = []
-    found: dict[Setup, list[Drained]] = {setup: [] for setup in SETUPS}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in SETUPS}
     with ZooKeeperServer() as zookeeper:
         for number in range(1, ROUNDS[scale.quick] + 1):
-            for setup, runs in found.items():
-                progress(f"scale: {setup.name}, run {number}")
-                runs.append(_measure(setup, MESSAGES[scale.quick], zookeeper))
-    for setup, runs in found.items():
-        figures.append(single(f"{setup.name}, drained", "messages/s", [one.rate for one in runs]))
-        figures.append(single(f"{setup.name}, CPU of Redis", "µs a message", [one.redis for one in runs]))
-        if setup.primaries > 1:
-            figures.append(single(f"{setup.name}, CPU of the busiest", "µs a message", [one.busiest for one in runs]))
-        figures.append(single(f"{setup.name}, CPU of the nodes", "µs a message", [one.nodes for one in runs]))
-    return figures, {}
+            for name, runs in found.items():
+                progress(f"scale: {name}, run {number}")
+                runs.append(_measure(*SETUPS[name], MESSAGES[scale.quick], zookeeper))
+                progress(f"scale: {name}: {runs[-1]}")
+                time.sleep(REST)
+    return [
+        single(
+            f"{name}, {what}",
+            "messages/s" if what == RATE else "µs a message",
+            [one[what] for one in runs],
+        )
+        for name, runs in found.items()
+        for what in runs[0]
+    ], {}
 
 
 @contextmanager
-def _alone() -> Iterator[Group]:
-    with server() as running:
-        yield Group(running.url, [running])
+def _servers(primaries: int) -> Iterator[Group]:
+    if primaries:
+        with cluster(primaries, replicas=False) as group:
+            yield group
+    else:
+        with server() as running:
+            yield Group(running.url, [running])
 
 
-def _measure(setup: Setup, count: int, zookeeper: ZooKeeperServer) -> Drained:
+def _measure(nodes: int, primaries: int, count: int, zookeeper: ZooKeeperServer) -> dict[str, float]:
     root = f"/scale-{time.time_ns()}"
     with (
-        setup.servers() as group,
-        Team(
-            group.url,
-            zookeeper.hosts,
-            setup.nodes,
-            module=NULL,
-            routes=NULL_ROUTES,
-            root=root,
-        ) as team,
+        _servers(primaries) as group,
+        Team(group.url, zookeeper.hosts, nodes, module=NULL, routes=NULL_ROUTES, root=root) as team,
         Client(group.url) as client,
         closing(Watch(group.url)) as watch,
     ):
@@ -111,7 +85,9 @@ def _measure(setup: Setup, count: int, zookeeper: ZooKeeperServer) -> Drained:
         team.check()
     each = meter.each()
     servers = [cost for process, cost in each.items() if process not in team.names]
-    found = Drained(count / seconds, sum(servers), max(servers), sum(each[name] for name in team.names))
-    progress(f"scale: {setup.name}: {found.rate:,.0f} messages/s, Redis {found.redis:.1f} µs a message")
-    time.sleep(REST)
-    return found
+    return {
+        RATE: count / seconds,
+        "CPU of Redis": sum(servers),
+        **({"CPU of the busiest": max(servers)} if primaries > 1 else {}),
+        "CPU of the nodes": sum(each[name] for name in team.names),
+    }
