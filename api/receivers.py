@@ -230,7 +230,7 @@ class Receivers:
         for own, ((streams, group, _), call) in calls:
             for stream in streams:
                 slot = slot_tag(stream) if self._in_cluster else ""
-                by_slot.setdefault(slot, []).append((own, ConsumerKeys(stream, group), call))
+                by_slot.setdefault(slot, []).append((own, self._store.keys.consumers(stream, group), call))
         looks = [commands.held_calls([(keys, call) for _, keys, call in some]) for some in by_slot.values()]
         repeated: set[asyncio.Future[None]] = set()
         for some, found in zip(by_slot.values(), await self._store.run_all(looks), strict=True):

@@ -58,12 +58,12 @@ class Readiness:
         lacking: list[str] = []
         try:
             # First: if the user is missing a right, the calls after it may be refused.
-            asked = checks.questions(settings.fsync, min_replicas=settings.min_replicas)
+            asked = checks.questions(store.keys, settings.fsync, min_replicas=settings.min_replicas)
             server = checks.told(await store.run_many(asked))
             lacking = checks.complaints(server, settings.min_replicas, settings.fsync, settings.accept)
             context = await self._client.reading()
             known = context.layouts.known
-            meta = await store.run(commands.meta())
+            meta = await store.run(commands.meta(store.keys))
             lacking += await self._unaccounted()
         except StoreRefused as error:
             return lacking or [str(error)]

@@ -92,7 +92,7 @@ def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) 
         queues=queues,
         store=store,
         clock=clock,
-        read_era=lambda: store.run(commands.era()),
+        read_era=lambda: store.run(commands.era(store.keys)),
         root=settings.zookeeper_path,
         session_timeout=settings.session_timeout,
         address=settings.address,

@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from delayq.base.terminal import visible
     from delayq.config import load_settings
     from delayq.store.connect.store import Store
+    from delayq.store.keys import Keys
     from delayq.telemetry.ending import flush, say_last, write_last
 
     printer = Printer(SystemClock(), json=options.json)
@@ -44,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         clock = SystemClock()
         with (
             stop_signals.interrupting(),
-            closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store,
+            closing(
+                Store(settings.redis_url, keys=Keys(settings.namespace), timeout=settings.redis_timeout / 1000)
+            ) as store,
             closing(_overviews(settings, _queues_of(store), clock)) as overviews,
         ):
             watch(overviews, printer, once=options.once)
@@ -97,7 +100,7 @@ def _queues_of(store: Store) -> Callable[[], Collection[int] | None]:
 
     def read() -> Collection[int] | None:
         try:
-            layouts = store.run(commands.layouts())
+            layouts = store.run(commands.layouts(store.keys))
         except StoreError:
             return known[0]
         known[0] = [queue for layout in layouts for queue in layout.numbers]

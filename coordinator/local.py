@@ -8,7 +8,6 @@ from coordinator.epoch import Claim, draw_owner, next_epoch
 from delayq.base.clock import Clock
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
 
 #: ms until this node claims a queue back from the node that took it over.
 HOLD = 15_000
@@ -53,7 +52,7 @@ class LocalCoordinator:
 
     def claim(self, queue: int) -> Claim | None:
         """Begin an epoch above the stored one; raises StoreError."""
-        keys = queue_keys(queue)
+        keys = self._store.keys.queue(queue)
         for _ in range(ATTEMPTS):
             stored = self._store.run(commands.stored_epoch(keys))
             claimed = self._store.run(commands.claim(keys, next_epoch(stored, self._era, self._owner)))

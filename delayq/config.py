@@ -18,7 +18,7 @@ from delayq.base.errors import ConfigError
 from delayq.base.networks import parse_networks
 from delayq.base.secrets import as_utf8, revealed, with_user
 from delayq.base.times import parse_duration
-from delayq.domain.message import DELAY_LEVELS, MOST_ATTEMPTS, MOST_NUMBER, Limits
+from delayq.domain.message import DELAY_LEVELS, MOST_ATTEMPTS, MOST_NUMBER, NAMESPACE, Limits
 from delayq.domain.routes import Routes, load_routes
 
 PREFIX: Final = "DELAYQ_"
@@ -107,6 +107,7 @@ SURROGATE: Final = re.compile("[\ud800-\udfff]")
 MOST_NAME: Final = 255
 _DIGITS: Final = re.compile(r"[0-9]+")
 _SERVER: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9_-]{1,32}")
 _ZNODE: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+")
 
 
@@ -127,7 +128,7 @@ def _check_server(text: str) -> None:
 
 
 def _check_znode(path: str) -> None:
-    if not _ZNODE.fullmatch(path):
+    if path and not _ZNODE.fullmatch(path):
         raise ValueError(
             "a path in ZooKeeper must be /name or /name/name; a name has A-Z a-z 0-9 . _ -, and is not . or .."
         )
@@ -141,6 +142,11 @@ def _check_zookeeper(given: str) -> None:
         _check_server(one.strip())
     if chroot:
         _check_znode(slash + chroot)
+
+
+def _check_namespace(given: str) -> None:
+    if not _NAMESPACE.fullmatch(given):
+        raise ValueError("a namespace has 1 to 32 characters of a-z 0-9 _ -; choose another name")
 
 
 def _check_node(given: str) -> None:
@@ -274,6 +280,11 @@ class Settings:
     queues: int | None = _number(
         None, "how many queues; unset: what this Redis has, 16 in a new one", least=1, most=16_384
     )
+    namespace: str = _text(
+        NAMESPACE,
+        "what its keys in Redis begin with: installations with different ones can share a Redis",
+        check=_check_namespace,
+    )
     routes: str = _text("", "the route table: JSON, or the path of a JSON, YAML or TOML file", hidden=True)
     egress_allow: str = _text(
         "", "networks and names that are not public to which webhooks may go: '10.1.0.0/16 *.internal'"
@@ -305,7 +316,7 @@ class Settings:
         "empty: one worker",
         check=_check_zookeeper,
     )
-    zookeeper_root: str = _text("/delayq", "its path in ZooKeeper", check=_check_znode)
+    zookeeper_root: str = _text("", "its path in ZooKeeper; unset: / and the namespace", check=_check_znode)
     zookeeper_user: str = _text("", "the user to log in as (SASL, DIGEST-MD5); unset: nobody")
     zookeeper_password: str = _text("", "its password, or env:NAME or file:PATH, where it stands", hidden=True)
     zookeeper_acl: str = _choice(
@@ -379,7 +390,7 @@ class Settings:
     def zookeeper_path(self) -> str:
         """The path in ZooKeeper of all data of workers: the chroot and the root. Missing parts are created."""
         _, slash, chroot = self.zookeeper.partition("/")
-        return f"{slash if chroot else ''}{chroot}{self.zookeeper_root}"
+        return f"{slash if chroot else ''}{chroot}{self.zookeeper_root or f'/{self.namespace}'}"
 
     @property
     def address(self) -> str:
@@ -391,12 +402,16 @@ class Settings:
     def limits(self) -> Limits:
         """The bounds of messages."""
         return Limits(
-            body=self.body_limit, batch=self.batch_limit, horizon=self.horizon, delay_levels=self.delay_levels
+            body=self.body_limit,
+            batch=self.batch_limit,
+            horizon=self.horizon,
+            delay_levels=self.delay_levels,
+            namespace=self.namespace,
         )
 
     def route_table(self) -> Routes:
         """Return the route table. Raises ConfigError."""
-        return load_routes(self.routes).allowing(self.egress_allow.replace(",", " ").split())
+        return load_routes(self.routes).within(self.namespace).allowing(self.egress_allow.replace(",", " ").split())
 
     def replace(self, **changed: Any) -> Settings:
         """Return these settings with changes, checked by the same rules. Raises ConfigError."""

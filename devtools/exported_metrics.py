@@ -43,7 +43,7 @@ def _worker(redis_url: str) -> bytes:
     node.alarms.look_at_server()
     node.alarms.look_at_queues()
     node.alarms.backlogs = {"streams": 7}
-    topics = Topics(node.routes, redis_url)
+    topics = Topics(node.routes, redis_url, node.store.keys)
     job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), topics=topics)
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)
     node.ownership = ownership

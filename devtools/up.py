@@ -20,8 +20,10 @@ from rich.text import Text
 from delayq.base.errors import MissingExtra
 from delayq.base.progress import Progress
 from delayq.cli.started_server import noted
+from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import LOCALHOST, port_is_free
+from delayq.store.keys import Keys
 from delayq.testing.service import make_development_server
 from devtools.calls import get_status
 from devtools.commandline import API_PORT, REDIS_PORT, UsageError, up_options
@@ -111,7 +113,7 @@ def _start(
         if not supervisor.wait_until(server.answers, LOAD_SECONDS):
             raise GaveUp(f"Valkey does not answer; the end of its log:\n{server.log_tail()}")
         if options.dev:
-            make_development_server(server)
+            make_development_server(server, Keys(load_settings().namespace))
     env = {
         **os.environ,
         "DELAYQ_REDIS_URL": own_url,

@@ -50,7 +50,7 @@ async def consumers(service: Service, request: Request) -> Answer:
         begin = bisect_right(found, (check_topic(topic, "pageToken"), group), key=lambda one: (one.topic, one.group))
     page = found[begin : begin + limit]
     async with service.searching:
-        read = all_good(await service.client.read(lambda _: lags(page)))
+        read = all_good(await service.client.read(lambda context: lags(context.keys, page)))
     last = f"{page[-1].topic}/{page[-1].group}" if len(found) > begin + len(page) else None
     return Answer(200, encode(GroupsOut([group_out(one) for one in read], last, len(found))))
 
@@ -91,7 +91,7 @@ def _beside(context: Context, known: KnownGroup) -> frozenset[str]:
 def _readable(context: Context, caller: Caller, match: str) -> Plan[list[KnownGroup]]:
     """The groups whose numbers come from messages that the caller may read: several topics may share a stream."""
     if context.routes.outdated and not caller.everything("read"):
-        yield from learn_routes(context.routes)
+        yield from learn_routes(context.keys, context.routes)
     known = yield from known_groups(context, match)
     return [
         one
@@ -104,6 +104,6 @@ def _readable(context: Context, caller: Caller, match: str) -> Plan[list[KnownGr
 def _records(context: Context, topic: str, group: str) -> Plan[list[tuple[list[str], frozenset[str]]]]:
     """The streams of a group, and the topics whose messages are in them; nothing if there is no such group."""
     if context.routes.outdated:
-        yield from learn_routes(context.routes)
+        yield from learn_routes(context.keys, context.routes)
     known = yield from known_groups(context)
     return [(one.streams, _beside(context, one)) for one in known if (one.topic, one.group) == (topic, group)]

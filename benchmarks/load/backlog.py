@@ -17,7 +17,7 @@ from delayq import Client, Message, Scheduled
 from delayq.client.scheduling.encoding import encode_all
 from delayq.client.scheduling.schedule import schedule_encoded
 from delayq.store.commands import Retention
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 
 _PACE: Final = 20_000
 
@@ -109,15 +109,15 @@ class Watch:
 
     def pending(self) -> int:
         """The number of messages in the pool: in a queue, in flight or parked."""
-        return sum(self._all("HLEN", (queue_keys(queue).pool for queue in range(QUEUES))))
+        return sum(self._all("HLEN", (KEYS.queue(queue).pool for queue in range(QUEUES))))
 
     def queued(self) -> int:
         """The number of messages in the queues, which have those in flight, too."""
-        return sum(self._all("ZCARD", (queue_keys(queue).queue for queue in range(QUEUES))))
+        return sum(self._all("ZCARD", (KEYS.queue(queue).queue for queue in range(QUEUES))))
 
     def parked(self, name: str) -> int:
         """The number of messages in the parked sets of a name."""
-        return sum(self._all("ZCARD", (queue_keys(queue).parked(name) for queue in range(QUEUES))))
+        return sum(self._all("ZCARD", (KEYS.queue(queue).parked(name) for queue in range(QUEUES))))
 
     def streams_filled(self, count: int, moment: int) -> float:
         """Wait until `count` messages are in the streams; return the seconds from `moment` to the last entry."""

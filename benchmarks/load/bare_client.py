@@ -22,7 +22,7 @@ from benchmarks.load.backlog import sleep_until
 from benchmarks.running.limit import Placed, drain
 from benchmarks.running.processes import Handshake
 from delayq import Message
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 
 _CHUNK: Final = 1 << 16
 
@@ -43,7 +43,7 @@ def packets(messages: Sequence[Message], placed: Sequence[Placed]) -> bytes:
         words = [
             word
             for position in positions
-            for word in drain(messages[position], queue_keys(placed[position][0]), placed[position][1])
+            for word in drain(messages[position], KEYS.queue(placed[position][0]), placed[position][1])
         ]
         found.append(Packet(due, b"".join(words), len(words)))
     return msgspec.msgpack.encode(found)

@@ -32,6 +32,7 @@ from delayq import Client, Message, Scheduled
 from delayq.client.audit import By
 from delayq.store import commands
 from delayq.store.commands import Change
+from delayq.store.keys import KEYS
 
 #: Messages, goal and pairs of the audit.
 CANCELLED: Final = 100_000
@@ -132,7 +133,7 @@ def _rate(scale: Scale, messages: list[Message], policy: Mapping[str, Any], cost
     with server_for(scale) as running, Client(running.url) as client:
         if policy:
             change = Change("policy:bench", msgspec.json.encode(policy).decode())
-            client.store.run(commands.set_policies([change]))
+            client.store.run(commands.set_policies(KEYS, [change]))
         schedule_all(client, messages[:1])
         meter = CpuMeter(client=os.getpid(), server=running.pid)
         began = time.perf_counter()

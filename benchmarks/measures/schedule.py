@@ -32,7 +32,7 @@ from benchmarks.running.processes import connect, server, server_for
 from delayq import Client, Message
 from delayq.domain.codec import due_head, encode
 from delayq.store.commands import Command, schedule
-from delayq.store.keys import new_id, queue_keys
+from delayq.store.keys import KEYS, new_id
 from delayq.store.scripts import load
 
 MESSAGES: Final = 500_000
@@ -123,7 +123,7 @@ def _ours(scale: Scale, messages: list[Message], costs: list[dict[str, float]]) 
 def _check(url: str, outcomes: list[Any], expected: int) -> None:
     accepted(outcomes)
     with closing(connect(url)) as connection:
-        there = sum(connection.zcard(queue_keys(queue).queue) for queue in range(QUEUES))
+        there = sum(connection.zcard(KEYS.queue(queue).queue) for queue in range(QUEUES))
     if there != expected:
         raise BenchmarkError(f"the queues have {there} messages instead of {expected}")
 
@@ -142,7 +142,7 @@ def _single_calls(count: int) -> Iterator[Command[Any]]:
     """
     for message in make(count, spread(int(now()) + DAY, DAY)):
         due = message.expect_date or 0
-        command = schedule(queue_keys(0), "a", [new_id()], [encode(message, LIMITS, due_head(due))])
+        command = schedule(KEYS.queue(0), "a", [new_id()], [encode(message, LIMITS, due_head(due))])
         yield msgspec.structs.replace(command, args=(*command.args, due))
 
 

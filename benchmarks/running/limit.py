@@ -21,7 +21,7 @@ from benchmarks import BenchmarkError
 from benchmarks.load.messages import LIMITS, QUEUES
 from delayq.domain.codec import encode
 from delayq.domain.message import Message
-from delayq.store.keys import Layout, QueueKeys, new_id, queue_keys
+from delayq.store.keys import KEYS, Layout, QueueKeys, new_id
 
 #: The queue and the id of a message.
 Placed = tuple[int, bytes]
@@ -52,7 +52,7 @@ def write_schedule(path: Path, messages: Iterable[Message], run: int = RUN) -> l
             if position % run == 0:
                 suffix = layout.random_suffix()
                 queue = layout.queue_of(suffix)
-                names = queue_keys(queue)
+                names = KEYS.queue(queue)
             id = (new_id() + suffix).encode()
             placed.append((queue, id))
             file.write(command(b"HSET", names.pool.encode(), id, record(message)))
@@ -68,7 +68,7 @@ def write_drain(path: Path, messages: Sequence[Message], placed: Sequence[Placed
     with path.open("wb", buffering=1 << 20) as file:
         for queue, run in _runs(messages, placed):
             for position in run:
-                words = drain(messages[position], queue_keys(queue), placed[position][1])
+                words = drain(messages[position], KEYS.queue(queue), placed[position][1])
                 file.writelines(words)
                 replies += len(words)
     return replies

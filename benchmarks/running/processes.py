@@ -24,7 +24,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import die_with_parent, free_port
 from delayq.store.connect.address import CLUSTER, SENTINEL, parse, without_secrets
 from delayq.store.connect.sentinel import Primary
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from testbed.errors import ServerMissing
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -230,7 +230,7 @@ def worker(url: str, module: str = "workers", routes: str = "", **settings: str)
 def _epochs(connection: Any) -> list[Any]:
     pipeline = connection.pipeline(transaction=False)
     for queue in range(QUEUES):
-        pipeline.hget(queue_keys(queue).state, "epoch")
+        pipeline.hget(KEYS.queue(queue).state, "epoch")
     epochs: list[Any] = pipeline.execute()
     return epochs
 

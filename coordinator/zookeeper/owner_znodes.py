@@ -14,7 +14,6 @@ from coordinator.zookeeper.session import Session, Watch, Znode
 from delayq.base.clock import Clock
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
 
 #: ms for which this node leaves a queue alone after Redis refused its epochs. The time doubles each time.
 FIRST_HOLD: Final = 1_000
@@ -84,7 +83,7 @@ class OwnerZnodes:
             if not self.kept([queue]):
                 return None
             epoch = self._epochs[queue]
-            claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
+            claimed = self._store.run(commands.claim(self._store.keys.queue(queue), epoch))
             with self._lock:
                 if not claimed.ok:
                     self._fenced.add(queue)
@@ -106,7 +105,7 @@ class OwnerZnodes:
                 if renew or self._era is None:
                     self._era = self._read_era()
                 epoch = epoch_text(self._era, node.czxid, self._drawn)
-                claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
+                claimed = self._store.run(commands.claim(self._store.keys.queue(queue), epoch))
                 if claimed.ok:
                     self._accepted(queue, epoch)
                     return Claim(queue, claimed.epoch, claimed.parked)

@@ -10,7 +10,7 @@ from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import QueueKeys
 
 TRIES: Final = 5
 LOOK: Final = 500
@@ -48,9 +48,9 @@ def repair_page(store: Store, queue: int, cursor: str, entry: str = "") -> tuple
     as corrupt.
     """
     # Read again for each page: a message that is parked under an unknown name would look lost.
-    names = store.run(_parked_names(queue))
+    names = store.run(_parked_names(store.keys.queue(queue)))
     look = max(10, min(LOOK, LOOKUPS // (1 + len(names))))
-    cursor, back, unreadable = store.run(commands.repair(queue_keys(queue), names, cursor, look, entry=entry))
+    cursor, back, unreadable = store.run(commands.repair(store.keys.queue(queue), names, cursor, look, entry=entry))
     return cursor, look, back, unreadable
 
 
@@ -60,7 +60,7 @@ def _count(store: Store, queue: int) -> tuple[int, int, int]:
 
     A parked ticket may have lost its message by a cancel.
     """
-    keys = queue_keys(queue)
+    keys = store.keys.queue(queue)
     stats = store.run(commands.stats(keys))
     pool, waiting, dead = stats.pool, stats.scheduled, stats.dead
     names = sorted(stats.parked_sets)
@@ -83,7 +83,7 @@ def repair_pools(store: Store, queues: Sequence[int], progress: Progress, entry:
     """Read every message of every queue, page by page, and repair it."""
     restored = corrupt = 0
     for queue in queues:
-        keys = queue_keys(queue)
+        keys = store.keys.queue(queue)
         total = store.run(plain("HLEN", keys.pool, read=_same))
         looked, cursor = 0, "0"
         while True:
@@ -108,5 +108,5 @@ def _names(fields: Sequence[bytes]) -> list[str]:
     return sorted(name.removeprefix("parked:") for name in names if name.startswith("parked:"))
 
 
-def _parked_names(queue: int) -> Command[list[str]]:
-    return plain("HKEYS", queue_keys(queue).state, read=_names)
+def _parked_names(keys: QueueKeys) -> Command[list[str]]:
+    return plain("HKEYS", keys.state, read=_names)

@@ -20,7 +20,7 @@ from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, Layouts, following, queue_keys, write_layouts
+from delayq.store.keys import Layout, Layouts, following, write_layouts
 
 #: The time (ms) to wait for nodes to claim new queues, since the last claim.
 PATIENCE: Final = 15_000
@@ -42,7 +42,7 @@ def reshard(
 
     `entry` is for the audit. Raises ConfigError for invalid changes, and StoreError.
     """
-    layouts = store.run(commands.layouts())
+    layouts = store.run(commands.layouts(store.keys))
     if not layouts:
         raise ConfigError(f"this Redis has no queues yet; start delayq with DELAYQ_QUEUES={queues}")
     if layouts[-1].queues == queues and len(layouts) == 1:
@@ -54,7 +54,11 @@ def reshard(
         layouts = (*layouts, following(layouts, queues)) if dry_run else _list(store, queues, entry)
     newest = layouts[-1]
     yield _own(store, newest, clock, dry_run=dry_run)
-    version = store.run(commands.policies()).get("version", "") if dry_run else store.follow(bring(Layouts(layouts)))
+    version = (
+        store.run(commands.policies(store.keys)).get("version", "")
+        if dry_run
+        else store.follow(bring(store.keys, Layouts(layouts)))
+    )
     if version:
         # A later pause finds the new queues listed, and the step brings earlier pauses to them. So nothing of a paused
         # topic is pulled there; while no old queue is closed, the new ones are empty.
@@ -64,7 +68,7 @@ def reshard(
         still_open = [one.queue for one in stats if not one.closed]
         if still_open:
             if not dry_run:
-                store.run_all([commands.close(queue_keys(queue), entry=entry) for queue in still_open])
+                store.run_all([commands.close(store.keys.queue(queue), entry=entry) for queue in still_open])
             yield ReshardStep("close", f"{len(still_open)} of {_named(old)}")
         waiting = sum(one.scheduled + one.parked + one.dead for one in (stats if dry_run else _stats(store, old)))
         left = counted(waiting, "message", "messages")
@@ -78,11 +82,11 @@ def _named(layout: Layout) -> str:
 def _list(store: Store, queues: int, entry: str) -> tuple[Layout, ...]:
     """List the new layout, even if others change the list meanwhile."""
     for _ in range(TRIES):
-        before = store.run(commands.layouts())
+        before = store.run(commands.layouts(store.keys))
         if before and before[-1].queues == queues:  # another caller did
             return before
         after = (*before, following(before, queues))
-        if store.run(commands.set_layouts(before, after, entry=entry)) == after:
+        if store.run(commands.set_layouts(store.keys, before, after, entry=entry)) == after:
             return after
     raise ConfigError(
         f"others keep changing the layouts (they are {write_layouts(before)}); find out who else reshards"
@@ -91,7 +95,7 @@ def _list(store: Store, queues: int, entry: str) -> tuple[Layout, ...]:
 
 def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> ReshardStep:
     """Wait until the live nodes own the new queues, so that new messages are on time. Raises ConfigError."""
-    lines, now = store.run(commands.nodes()), store.run(commands.redis_now())
+    lines, now = store.run(commands.nodes(store.keys)), store.run(commands.redis_now())
     live = sum(not line.stale for line in read_nodes(lines, now).values())
     by = f"{counted(newest.queues, 'queue', 'queues')}, by {counted(live, 'live node', 'live nodes')}"
     if dry_run or not live:
@@ -110,4 +114,4 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
 
 
 def _stats(store: Store, layout: Layout) -> list[QueueStats]:
-    return store.run_all([commands.stats(queue_keys(queue), most_held=0) for queue in layout.numbers])
+    return store.run_all([commands.stats(store.keys.queue(queue), most_held=0) for queue in layout.numbers])

@@ -13,7 +13,7 @@ from delayq.domain.message import RUN_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import QueueKeys
 
 #: The number of messages of the first read, at least and at most, and the bytes of records of a read. The server reads
 #: them all at once, and does nothing else meanwhile.
@@ -65,7 +65,7 @@ def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iter
 
 
 def _queues(store: Store, context: Context, behind: int) -> list[int]:
-    listed = store.run(commands.layouts())
+    listed = store.run(commands.layouts(store.keys))
     context.layouts.take(listed)
     return [queue for queue in context.layouts.queues if queue > behind]
 
@@ -73,7 +73,7 @@ def _queues(store: Store, context: Context, behind: int) -> list[int]:
 def _undo_queue(
     store: Store, context: Context, queue: int, run: str, entry: str, by: By | None
 ) -> Iterator[UndoProgress]:
-    keys = queue_keys(queue)
+    keys = store.keys.queue(queue)
     total = store.run(plain("HLEN", keys.pool, read=int))
     looked, look, cursor = 0, LOOK[0], "0"
     while True:

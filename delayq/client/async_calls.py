@@ -75,6 +75,7 @@ class AsyncCalls:
     OpenTelemetry, each call that schedules is a span, and its context is sent with the messages. `routes` replace those
     of the settings. A topic is refused if no live worker has a route for it, by the tables that the workers publish.
     Without a live worker every topic is accepted, and one line of the log reports that. `check_routes=False` accepts every topic.
+    Installations of different `namespace` share a Redis and see nothing of each other.
     """
 
     def __init__(
@@ -85,10 +86,13 @@ class AsyncCalls:
         clock: Clock | None = None,
         tracer_provider: TracerProvider | None = None,
         routes: Routes | None = None,
+        namespace: str | None = None,
         check_routes: bool = True,
     ) -> None:
-        self._setup = Agreement(redis_url, settings, clock, routes, check_routes=check_routes)
-        self.store = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._setup = Agreement(redis_url, settings, clock, routes, namespace=namespace, check_routes=check_routes)
+        self.store = AsyncStore(
+            self._setup.url, keys=self._setup.keys, timeout=self._setup.settings.redis_timeout / 1000
+        )
         self._spans = spans_by(tracer_provider, self._setup.limits)
         self._context: Context | None = None
         self._reading: Context | None = None
@@ -103,7 +107,9 @@ class AsyncCalls:
         """
         if self._context is None:
             durability = await self._run(handshake.durability(self._setup.settings))
-            meta, policies = await self._run(handshake.agreement(self._setup.queues, self._setup.routes))
+            meta, policies = await self._run(
+                handshake.agreement(self.store.keys, self._setup.queues, self._setup.routes)
+            )
             self.store.follow_time(development=meta.advanced is not None)
             context = self._setup.context(meta)
             context.policies.take(policies)
@@ -117,7 +123,7 @@ class AsyncCalls:
         """Return the context for reading: Redis is not checked and nothing is written, not even its first layout."""
         found = self._context or self._reading
         if found is None:
-            meta = await self.store.run(commands.meta())
+            meta = await self.store.run(commands.meta(self.store.keys))
             if meta is None:  # nobody has used this Redis: a server that is too old is refused here
                 checks.refuse_old(*await self.store.run_many([checks.server()]))
                 return self._setup.unused()
@@ -128,7 +134,7 @@ class AsyncCalls:
 
     async def _keep_up(self, context: Context) -> None:
         if context.layouts.outdated(self._setup.clock):
-            (listed,) = await self.store.run_many([commands.layouts()])
+            (listed,) = await self.store.run_many([commands.layouts(self.store.keys)])
             if not isinstance(listed, StoreError):  # after an error, the known layouts are sufficient
                 context.layouts.take(listed)
 
@@ -151,7 +157,7 @@ class AsyncCalls:
         self._setup.routes.warn()
 
     async def _learn(self) -> None:
-        await self._run(handshake.learn_routes(self._setup.routes))
+        await self._run(handshake.learn_routes(self.store.keys, self._setup.routes))
 
     async def _run(self, plan: Plan[T]) -> T:
         return await self.store.follow(plan)
@@ -497,7 +503,7 @@ class AsyncCalls:
         clock = self._setup.clock
         end, look = clock.monotonic() + longest, LOOK
         while True:
-            found = await self._run(paused(found))
+            found = await self._run(paused(self.store.keys, found))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
             await wait_for(look)

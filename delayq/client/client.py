@@ -76,6 +76,7 @@ class Client:
     OpenTelemetry, each call that schedules is a span, and its context is sent with the messages. `routes` replace those
     of the settings. A topic is refused if no live worker has a route for it, by the tables that the workers publish.
     Without a live worker every topic is accepted, and one line of the log reports that. `check_routes=False` accepts every topic.
+    Installations of different `namespace` share a Redis and see nothing of each other.
     """
 
     def __init__(
@@ -86,10 +87,11 @@ class Client:
         clock: Clock | None = None,
         tracer_provider: TracerProvider | None = None,
         routes: Routes | None = None,
+        namespace: str | None = None,
         check_routes: bool = True,
     ) -> None:
-        self._setup = Agreement(redis_url, settings, clock, routes, check_routes=check_routes)
-        self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._setup = Agreement(redis_url, settings, clock, routes, namespace=namespace, check_routes=check_routes)
+        self.store = Store(self._setup.url, keys=self._setup.keys, timeout=self._setup.settings.redis_timeout / 1000)
         self._spans = spans_by(tracer_provider, self._setup.limits)
         self._context: Context | None = None
         self._reading: Context | None = None
@@ -104,7 +106,7 @@ class Client:
         """
         if self._context is None:
             durability = self._run(handshake.durability(self._setup.settings))
-            meta, policies = self._run(handshake.agreement(self._setup.queues, self._setup.routes))
+            meta, policies = self._run(handshake.agreement(self.store.keys, self._setup.queues, self._setup.routes))
             self.store.follow_time(development=meta.advanced is not None)
             context = self._setup.context(meta)
             context.policies.take(policies)
@@ -118,7 +120,7 @@ class Client:
         """Return the context for reading: Redis is not checked and nothing is written, not even its first layout."""
         found = self._context or self._reading
         if found is None:
-            meta = self.store.run(commands.meta())
+            meta = self.store.run(commands.meta(self.store.keys))
             if meta is None:  # nobody has used this Redis: a server that is too old is refused here
                 checks.refuse_old(*self.store.run_many([checks.server()]))
                 return self._setup.unused()
@@ -129,7 +131,7 @@ class Client:
 
     def _keep_up(self, context: Context) -> None:
         if context.layouts.outdated(self._setup.clock):
-            (listed,) = self.store.run_many([commands.layouts()])
+            (listed,) = self.store.run_many([commands.layouts(self.store.keys)])
             if not isinstance(listed, StoreError):  # after an error, the known layouts are sufficient
                 context.layouts.take(listed)
 
@@ -152,7 +154,7 @@ class Client:
         self._setup.routes.warn()
 
     def _learn(self) -> None:
-        self._run(handshake.learn_routes(self._setup.routes))
+        self._run(handshake.learn_routes(self.store.keys, self._setup.routes))
 
     def _run(self, plan: Plan[T]) -> T:
         return self.store.follow(plan)
@@ -496,7 +498,7 @@ class Client:
         clock = self._setup.clock
         end, look = clock.monotonic() + longest, LOOK
         while True:
-            found = self._run(paused(found))
+            found = self._run(paused(self.store.keys, found))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
             wait_for(look)

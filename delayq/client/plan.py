@@ -21,7 +21,7 @@ from delayq.domain.message import Limits
 from delayq.store import commands
 from delayq.store.commands import Command, Retention
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import Layout, Layouts, QueueKeys, queue_keys
+from delayq.store.keys import KEYS, Keys, Layout, Layouts, QueueKeys
 
 T = TypeVar("T")
 
@@ -30,9 +30,10 @@ Plan = Generator[Iterable[Command[Any]], list[Any], T]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that plans need: layouts, limits, the time that ended ids are remembered, routes, policies and groups."""
+    """The facts that plans need: layouts, keys, limits, the time that ended ids are remembered, routes, policies and groups."""
 
     layouts: Layouts
+    keys: Keys = KEYS
     limits: Limits = Limits()
     retention: Retention = Retention()
     routes: KnownRoutes
@@ -50,7 +51,7 @@ def find_places(context: Context, behind: Iterable[tuple[str, int]]) -> Plan[lis
     wanted = list(behind)
     unread: StoreError | None = None
     if any(queue >= layouts.known[-1].first for _, queue in wanted):
-        (listed,) = yield [commands.layouts()]
+        (listed,) = yield [commands.layouts(context.keys)]
         if isinstance(listed, StoreError):
             unread = listed
         else:
@@ -82,7 +83,7 @@ def by_id(
         chunks = [(queue, ids[n : n + CHUNK]) for queue, ids in queues.items() for n in range(0, len(ids), CHUNK)]
         if not chunks:
             break
-        answers = yield [ask(queue_keys(queue), chunk) for queue, chunk in chunks]
+        answers = yield [ask(context.keys.queue(queue), chunk) for queue, chunk in chunks]
         behind = {}
         for (queue, chunk), answer in zip(chunks, answers, strict=True):
             if isinstance(answer, StoreError):
@@ -143,11 +144,13 @@ def every_queue(context: Context, ask: Callable[[QueueKeys], Command[T]]) -> Pla
     """
     layouts = context.layouts
     known = layouts.queues
-    listed, *answers = all_good((yield [commands.layouts(), *(ask(queue_keys(queue)) for queue in known)]))
+    listed, *answers = all_good(
+        (yield [commands.layouts(context.keys), *(ask(context.keys.queue(queue)) for queue in known)])
+    )
     layouts.take(listed)
     found: dict[int, T] = dict(zip(known, answers, strict=True))
     new = [queue for queue in layouts.queues if queue not in found]
     if new:
-        answers = all_good((yield [ask(queue_keys(queue)) for queue in new]))
+        answers = all_good((yield [ask(context.keys.queue(queue)) for queue in new]))
         found.update(zip(new, answers, strict=True))
     return {queue: found[queue] for queue in layouts.queues}

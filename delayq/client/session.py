@@ -16,7 +16,7 @@ from delayq.config import SURROGATE, Settings, load_settings
 from delayq.domain.message import Limits
 from delayq.domain.routes import Routes
 from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
-from delayq.store.keys import Layout, Layouts
+from delayq.store.keys import Keys, Layout, Layouts
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -63,15 +63,19 @@ class Agreement:
         clock: Clock | None,
         routes: Routes | None = None,
         *,
+        namespace: str | None = None,
         check_routes: bool = True,
     ) -> None:
         self.settings = settings if settings is not None else load_settings()
+        if namespace is not None:
+            self.settings = self.settings.replace(namespace=namespace)
+        self.keys = Keys(self.settings.namespace)
         self.clock = clock if clock is not None else SystemClock()
         self.url = url if url is not None else self.settings.redis_url
         if SURROGATE.search(self.url):
             raise ConfigError("redis_url: the value is not UTF-8")
         self.limits = self.settings.limits()
-        own = routes if routes is not None else self.settings.route_table()
+        own = routes.within(self.settings.namespace) if routes is not None else self.settings.route_table()
         self.routes = KnownRoutes(own, self.clock, checks=check_routes)
         self.queues = self.settings.queues or DEFAULT_QUEUES
 
@@ -80,6 +84,7 @@ class Agreement:
         check_layouts(meta, self.settings.queues)
         return Context(
             layouts=Layouts(meta.layouts),
+            keys=self.keys,
             limits=self.limits,
             retention=retention_of(self.settings),
             routes=self.routes,
@@ -95,7 +100,9 @@ class Agreement:
 
         An id does not depend on the number of queues.
         """
-        context = Context(layouts=Layouts((Layout(DEFAULT_QUEUES),)), limits=self.limits, routes=self.routes)
+        context = Context(
+            layouts=Layouts((Layout(DEFAULT_QUEUES),)), keys=self.keys, limits=self.limits, routes=self.routes
+        )
         plan = schedule_encoded(context, given)
         commands = list(next(plan))
         try:

@@ -24,7 +24,7 @@ def check_rights(store: Store) -> Check:
     missing: dict[str, list[str]] = {}  # right → the processes that need it
     for needs in rights.PROCESSES:
         try:
-            found = store.run(rights.lacking(needs))
+            found = store.run(rights.lacking(store.keys, needs))
         except StoreRefused as error:
             if not is_missing_right(error):
                 raise

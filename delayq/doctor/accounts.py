@@ -8,12 +8,11 @@ from delayq.client.findings import OK, WARN, Check
 from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
 
 
 def write_off(store: Store, queues: Sequence[int], entry: str) -> Iterator[Check]:
     """Accept the missing messages, so that the next look reports only later losses."""
-    missing = store.run_all(commands.write_off(queue_keys(queue), entry=entry) for queue in queues)
+    missing = store.run_all(commands.write_off(store.keys.queue(queue), entry=entry) for queue in queues)
     for queue, count in zip(queues, missing, strict=True):
         if count:
             messages = counted(abs(count), "message that was", "messages that were")

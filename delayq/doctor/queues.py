@@ -12,7 +12,6 @@ from delayq.client.findings.queues import LATE
 from delayq.store.commands import QueueStats
 from delayq.store.commands import stats as stats_of
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
 
 LOOK: Final = 1_500  # ms between two reads: a queue with due messages is pulled many times meanwhile
 
@@ -23,7 +22,7 @@ def check_pulled(store: Store, stats: Sequence[QueueStats], clock: Clock) -> Ite
     if not late:
         return
     pause(clock, LOOK)
-    again = store.run_all(stats_of(queue_keys(queue)) for queue in late)
+    again = store.run_all(stats_of(store.keys.queue(queue)) for queue in late)
     still = [one.queue for one in again if one.head_lateness > LATE and late[one.queue] == _signs(one)]
     if still:
         text = f"{name_queues(still)} with due messages, and no message is pulled"

@@ -69,6 +69,9 @@ MOST_NUMBER: Final = 2**53
 #: The maximum window over which a due time is spread, in ms: a day.
 MAX_WINDOW: Final = 86_400_000
 
+#: The namespace of an installation that nobody has given one.
+NAMESPACE: Final = "delayq"
+
 #: The prefix of business keys that delayq itself writes, to count by.
 RESERVED: Final = "delayq:"
 
@@ -79,6 +82,8 @@ MAX_DUE: Final = 10**13 - 1
 _ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,128}")
 _CALL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOPIC = re.compile(r"(?!delayq:)[A-Za-z0-9._:-]{1,255}")
+#: Keys of delayq without a hash tag have these parts behind the namespace (`delayq.store.keys`).
+_OWN_NAMES: Final = re.compile(r"meta|nodes|advanced|rewritten|trimmed|(?:rate|slots|report):.*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
@@ -131,6 +136,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = MOST_ATTEMPTS
     horizon: int = 10 * 365 * 86_400_000
     delay_levels: tuple[int, ...] = DELAY_LEVELS
+    namespace: str = NAMESPACE
 
 
 def bounds_of(field: str, limits: Limits) -> tuple[int, int]:
@@ -219,6 +225,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_topic(self.topic)
             if len(_good_topics) < 10_000:  # topics come from outside, so the cache is bounded
                 _good_topics.add(self.topic)
+        if limits.namespace != NAMESPACE:
+            check_in_namespace(self.topic, limits.namespace)
         if self.id is not None:
             check_id(self.id)
         if self.again is not False:
@@ -364,6 +372,13 @@ def check_topic(value: object, field: str = "topic") -> str:
     if not isinstance(value, str) or not _TOPIC.fullmatch(value):
         raise InvalidMessage(field, "must be 1 to 255 characters of A-Z a-z 0-9 . _ : -, not beginning with 'delayq:'")
     return value
+
+
+def check_in_namespace(topic: str, namespace: str) -> None:
+    """Raise InvalidMessage for a topic that would be taken for a key of delayq: its stream is named after the namespace."""
+    if topic.startswith(f"{namespace}:") or (namespace != NAMESPACE and _OWN_NAMES.fullmatch(topic)):
+        reason = f"{topic!r} names keys of delayq in the namespace {namespace!r}; choose another topic"
+        raise InvalidMessage("topic", reason)
 
 
 def check_key(key: object, limits: Limits, field: str = "keys") -> str:

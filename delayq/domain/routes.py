@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from delayq.base.errors import ConfigError, InvalidMessage, MissingExtra
 from delayq.base.remembered import Remembered
 from delayq.base.urls import split_url
 from delayq.base.written import BYTE_ORDER_MARK, converted, kind_of, parsed
-from delayq.domain.message import MOST, MOST_ATTEMPTS, MOST_NUMBER, Message, check_topic
+from delayq.domain.message import MOST, MOST_ATTEMPTS, MOST_NUMBER, NAMESPACE, Message, check_topic
 from delayq.domain.patterns import check_pattern, compiled, covered
 
 LOCAL: Final = "redis+stream:"
@@ -56,7 +58,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     name: str
     match: str = "*"
     target: str = LOCAL
-    stream: str = _PLACEHOLDER
+    stream: str | UnsetType = UNSET
     max_length: int | None = None
     max_backlog: int | None = None
     path: str = "auto"
@@ -84,13 +86,18 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
     def stream_of(self, topic: str) -> str:
         """Return the name of the topic's stream."""
-        return self.stream.replace(_PLACEHOLDER, topic)
+        return self.streams.replace(_PLACEHOLDER, topic)
+
+    @property
+    def streams(self) -> str:
+        """The name of its streams, where `{topic}` stands for the topic."""
+        return self.stream or _PLACEHOLDER
 
     @property
     def unused(self) -> tuple[str, ...]:
         """The names of its settings that its kind of target ignores."""
         kind = split_url(self.target).scheme
-        found = ["stream"] if kind in _WITHOUT_STREAMS and self.stream != _PLACEHOLDER else []
+        found = ["stream"] if kind in _WITHOUT_STREAMS and self.streams != _PLACEHOLDER else []
         found += ["maxLength"] if kind in _WITHOUT_STREAMS and self.max_length is not None else []
         found += ["path"] if kind != "redis+stream" and self.path != "auto" else []
         found += ["allow"] if kind in _FREE and self.allow else []
@@ -110,7 +117,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     @property
     def own_stream(self) -> str | None:
         """The name of its streams if they lie in delayq's own Redis by this URL; None for other targets."""
-        return self.stream if self.target == LOCAL else None
+        return self.streams if self.target == LOCAL else None
 
     def check(self) -> None:
         """Raise ConfigError for an invalid route."""
@@ -129,13 +136,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             raise ConfigError(f"route {self.name}: perQueue needs streams in delayq's own Redis ({LOCAL}, path auto)")
         if self.max_backlog is not None and (self.per_queue or split_url(self.target).scheme != "redis+stream"):
             raise ConfigError(f"route {self.name}: maxBacklog needs streams ({LOCAL}) without perQueue")
-        if self.stream.startswith("delayq:"):
+        if self.streams.startswith("delayq:"):
             raise ConfigError(f"route {self.name}: a stream's name must not begin with 'delayq:'")
-        if not self.stream or self.stream != self.stream.strip():
+        if self.stream == "" or self.streams != self.streams.strip():
             reason = "a stream's name must not be empty, and not begin or end with a space"
             raise ConfigError(f"route {self.name}: {reason}; omit `stream` for one stream per topic")
-        stray = stray_braces(self.stream)
-        if stray and _PLACEHOLDER not in self.stream and not _is_hash_tag(stray):
+        stray = stray_braces(self.streams)
+        if stray and _PLACEHOLDER not in self.streams and not _is_hash_tag(stray):
             reason = f"the stream has {stray[:40]!r}, which is not {_PLACEHOLDER}, so all topics would share it"
             remedy = f"write {_PLACEHOLDER}, or a hash tag that does not look like it, such as {{shop}}"
             raise ConfigError(f"route {self.name}: {reason}; {remedy}")
@@ -212,15 +219,26 @@ class Routes:
         #: ms that a queue with due messages may wait: it has messages of all routes.
         self.slack = min((route.slack for route in self.table), default=0)
 
+    def within(self, namespace: str) -> Routes:
+        """Return the same table for a namespace, whose streams begin with its name unless a route names them."""
+        if namespace == NAMESPACE:
+            return self
+        for route in self.table:
+            if route.stream and route.stream.startswith(f"{namespace}:"):
+                reason = f"a stream's name must not begin with {f'{namespace}:'!r}, as delayq's own keys do"
+                raise ConfigError(f"route {route.name}: {reason}; omit `stream`, or choose another name")
+        own = f"{namespace}:{_PLACEHOLDER}"
+        return Routes(
+            [route if route.stream or route.per_queue else replace(route, stream=own) for route in self.table]
+        )
+
     def allowing(self, more: Sequence[str]) -> Routes:
         """Return the same table, with these networks and names allowed to every route too."""
         if not more:
             return self
         return Routes(
             [
-                route
-                if split_url(route.target).scheme in _FREE
-                else msgspec.structs.replace(route, allow=(*route.allow, *more))
+                route if split_url(route.target).scheme in _FREE else replace(route, allow=(*route.allow, *more))
                 for route in self.table
             ]
         )

@@ -12,6 +12,7 @@ from delayq.base.errors import ConfigError, StoreError, StoreRefused, StoreUnava
 from delayq.store.commands import Command, every, rewritten
 from delayq.store.connect.durability import believable
 from delayq.store.connect.exchange import too_old
+from delayq.store.keys import Keys
 from delayq.store.rights import CLIENT, SPARED, Needs, lacking
 from delayq.store.scripts import stopped_when_full
 
@@ -275,13 +276,13 @@ def _wait_for_data(server: ServerSettings) -> None:
 # -- DELAYQ_FSYNC=always -------------------------------------------------------------------------------------------------
 
 
-def questions(fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[Command[Any]]:
+def questions(keys: Keys, fsync: str, needs: Needs = CLIENT, min_replicas: int = 0) -> list[Command[Any]]:
     """Return the questions to a server before it is trusted; `told` reads the answers.
 
     `fsync` and `min_replicas` are DELAYQ_FSYNC and DELAYQ_MIN_REPLICAS; `needs` are the rights of this process.
     """
     more = [name for name, wanted in (("wait", min_replicas > 0), ("waitaof", fsync == "always")) if wanted]
-    asked: list[Command[Any]] = [server(), rewritten(), lacking(needs, *more)]
+    asked: list[Command[Any]] = [server(), rewritten(keys), lacking(keys, needs, *more)]
     return [*asked, _appendfsync()] if fsync == "always" else asked
 
 

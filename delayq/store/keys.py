@@ -18,26 +18,12 @@ from typing import Final
 import msgspec
 
 from delayq.base.clock import Clock, unix_ns
+from delayq.domain.message import NAMESPACE
 
 #: The most characters of an id.
 LONGEST_ID: Final = 128
-META: Final = "delayq:meta"
-NODES: Final = "delayq:nodes"
-#: A development server only: how far each worker has followed the time. Each move is published on the channel of this
-#: name.
-ADVANCED: Final = "delayq:advanced"
-REWRITTEN: Final = "delayq:rewritten"
 #: While there is more than one layout, the list is read again after this many ms.
 LOOK_EVERY: Final = 10_000
-#: In the slot of META, so that one question reads both.
-POLICIES: Final = "delayq:policies:{delayq:meta}"
-AUDIT: Final = "delayq:audit:{delayq:meta}"
-#: The records of all consumer groups.
-GROUPS: Final = "delayq:groups:{delayq:meta}"
-#: How far each of these groups is made, and the API key that made it.
-MAKINGS: Final = "delayq:groups:makings:{delayq:meta}"
-#: The topics whose streams are trimmed by a policy.
-TRIMMED: Final = "delayq:trimmed"
 
 
 class ParkedSet:
@@ -110,12 +96,12 @@ class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "audit", "census", "dead", "ended", "final", "index", "moves", "pool", "queue", "reasons", "state", "tag",
-        "wake",
+        "attempts", "audit", "census", "dead", "ended", "final", "index", "moves", "pool", "prefix", "queue", "reasons",
+        "state", "tag", "wake",
     )  # fmt: skip
 
-    def __init__(self, tag: str) -> None:
-        prefix = f"delayq:{{{tag}}}:"
+    def __init__(self, namespace: str, tag: str) -> None:
+        self.prefix = prefix = f"{namespace}:{{{tag}}}:"
         self.tag = tag
         self.pool = prefix + "pool"
         self.queue = prefix + "queue"
@@ -138,7 +124,7 @@ class QueueKeys:
 
     def parked(self, name: str) -> str:
         """Return the key of the tickets of one parked set; `ParkedSet` makes the names."""
-        return f"delayq:{{{self.tag}}}:parked:{name}"
+        return f"{self.prefix}parked:{name}"
 
     def held(self, topic: str) -> str:
         """Return the key of the tickets that a pause or a limit of the topic holds."""
@@ -146,23 +132,10 @@ class QueueKeys:
 
     def stream(self, topic: str) -> str:
         """Return the topic's stream in this queue's slot, for Redis Cluster."""
-        return f"delayq:{{{self.tag}}}:stream:{topic}"
+        return f"{self.prefix}stream:{topic}"
 
 
-@lru_cache(maxsize=4096)
-def queue_keys(queue: int) -> QueueKeys:
-    """Return the keys of queue number `queue`."""
-    return QueueKeys(str(queue))
-
-
-def rate_key(name: str) -> str:
-    """Return the bucket of a rate: of a job, or of topics (`delayq.domain.policies.Bucket`)."""
-    return f"delayq:rate:{name}"
-
-
-def slots_key(name: str) -> str:
-    """Return the key of the slots of a concurrency limit."""
-    return f"delayq:slots:{name}"
+_queue_keys = lru_cache(maxsize=4096)(QueueKeys)
 
 
 class ConsumerKeys:
@@ -170,9 +143,9 @@ class ConsumerKeys:
 
     __slots__ = ("consumers", "leases", "stream")
 
-    def __init__(self, stream: str, group: str) -> None:
+    def __init__(self, namespace: str, stream: str, group: str) -> None:
         self.stream = stream
-        prefix = f"delayq:consumers:{{{slot_tag(stream)}}}:{stream}:{group}"
+        prefix = f"{namespace}:consumers:{{{slot_tag(stream)}}}:{stream}:{group}"
         self.leases = f"{prefix}:leases"
         self.consumers = f"{prefix}:consumers"
 
@@ -187,10 +160,56 @@ def slot_tag(key: str) -> str:
     return tag
 
 
-def report_key(name: str) -> str:
-    """Return the key of the progress of a job with this name."""
-    return f"delayq:report:{name}"
+class Keys:
+    """The names of all keys and channels of one namespace. Each begins with its name and a colon."""
 
+    __slots__ = (
+        "advanced", "audit", "groups", "makings", "meta", "namespace", "nodes", "pattern", "policies", "rewritten", "trimmed",
+    )  # fmt: skip
+
+    def __init__(self, namespace: str = NAMESPACE) -> None:
+        self.namespace = namespace
+        #: It matches all keys and all channels, except the streams that routes name.
+        self.pattern = f"{namespace}:*"
+        self.meta = f"{namespace}:meta"
+        self.nodes = f"{namespace}:nodes"
+        #: A development server only: how far each worker has followed the time. Each move is published on the channel of this
+        #: name.
+        self.advanced = f"{namespace}:advanced"
+        self.rewritten = f"{namespace}:rewritten"
+        #: The topics whose streams are trimmed by a policy.
+        self.trimmed = f"{namespace}:trimmed"
+        #: In the slot of `meta`, as the next ones, so that one question reads both.
+        self.policies = f"{namespace}:policies:{{{self.meta}}}"
+        self.audit = f"{namespace}:audit:{{{self.meta}}}"
+        #: The records of all consumer groups.
+        self.groups = f"{namespace}:groups:{{{self.meta}}}"
+        #: How far each of these groups is made, and the API key that made it.
+        self.makings = f"{namespace}:groups:makings:{{{self.meta}}}"
+
+    def queue(self, queue: int) -> QueueKeys:
+        """Return the keys of queue number `queue`."""
+        return _queue_keys(self.namespace, str(queue))
+
+    def consumers(self, stream: str, group: str) -> ConsumerKeys:
+        """Return the keys of a consumer group of a stream."""
+        return ConsumerKeys(self.namespace, stream, group)
+
+    def rate(self, name: str) -> str:
+        """Return the bucket of a rate: of a job, or of topics (`delayq.domain.policies.Bucket`)."""
+        return f"{self.namespace}:rate:{name}"
+
+    def slots(self, name: str) -> str:
+        """Return the key of the slots of a concurrency limit."""
+        return f"{self.namespace}:slots:{name}"
+
+    def report(self, name: str) -> str:
+        """Return the key of the progress of a job with this name."""
+        return f"{self.namespace}:report:{name}"
+
+
+#: The keys of an installation whose namespace nobody has chosen.
+KEYS: Final = Keys()
 
 # Base 64 in the order of its characters, so that ids sort by time. It has no '.', which marks an ordering key's suffix,
 # and no character that a command line would take for an option.

@@ -14,23 +14,7 @@ import msgspec
 from delayq.base.errors import StoreError, StoreRefused
 from delayq.store import scripts
 from delayq.store.commands import Command, every, plain
-from delayq.store.keys import (
-    AUDIT,
-    GROUPS,
-    META,
-    NODES,
-    POLICIES,
-    REWRITTEN,
-    TRIMMED,
-    queue_keys,
-    rate_key,
-    report_key,
-    slots_key,
-)
-
-#: These patterns match all keys and all channels of delayq, except the streams of topics: users name those.
-KEYS: Final = "delayq:*"
-CHANNELS: Final = "delayq:*"
+from delayq.store.keys import KEYS, Keys
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,31 +92,31 @@ CONDITIONAL: Final = {
 }
 
 
-def _keys() -> list[str]:
+def _each_kind(keys: Keys) -> list[str]:
     """Return a key of each kind that processes use."""
-    queue = queue_keys(0)
-    shared = [
-        META,
-        NODES,
-        POLICIES,
-        REWRITTEN,
-        TRIMMED,
-        AUDIT,
-        GROUPS,
-        rate_key("job"),
-        slots_key("topic"),
-        report_key("job"),
-    ]
+    queue = keys.queue(0)
+    shared = [keys.meta, keys.nodes, keys.policies, keys.rewritten, keys.trimmed, keys.audit, keys.groups]
+    shared += [keys.rate("job"), keys.slots("topic"), keys.report("job")]
     return [*shared, queue.state, queue.queue, queue.pool, queue.audit, queue.held("topic"), queue.stream("topic")]
 
 
-def lacking(needs: Needs, *more: str) -> Command[tuple[str, ...] | None]:
+def lacking(keys: Keys, needs: Needs, *more: str) -> Command[tuple[str, ...] | None]:
     """Return the command that finds the rights of a process, and `more` commands, that the user does not have.
 
     Its answer is None if no server can answer. The command goes to every primary of a cluster. It needs only the right
     to run scripts, so it also works for a user that may not call ACL.
     """
-    return every("EVAL", *_question((*needs.commands, *more)), read=_read)
+    each = _each_kind(keys)
+
+    def read(replies: Sequence[Any]) -> tuple[str, ...] | None:
+        missing = _read(replies)
+        if missing is None:
+            return None
+        kinds = [f"~{keys.pattern}"] if set(missing).issuperset(f"~{key}" for key in each) else []
+        rest = (right for right in missing if not kinds or right[0] != "~")
+        return (*kinds, *(f"&{keys.pattern}" if right[0] == "&" else right for right in rest))
+
+    return every("EVAL", *_question(each, [keys.queue(0).wake], (*needs.commands, *more)), read=read)
 
 
 def lacking_of(refused: Command[Any], reason: str) -> Command[StoreError]:
@@ -147,26 +131,23 @@ def lacking_of(refused: Command[Any], reason: str) -> Command[StoreError]:
             f"the user of Redis is missing {missing}; docs/operations.md lists all rights" if missing else reason
         )
 
-    return plain("EVAL", *_question(sorted(scripts.called(refused.script))), read=read, key=refused.keys[0])
+    commands = sorted(scripts.called(refused.script) - {"publish"})  # a wake is no reason to refuse a script
+    return plain("EVAL", *_question(refused.keys, (), commands), read=read, key=refused.keys[0])
 
 
-def _question(commands: Sequence[str]) -> tuple[str, ...]:
+def _question(keys: Sequence[str], channels: Sequence[str], commands: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments of EVAL."""
-    keys, channel = _keys(), queue_keys(0).wake
-    return (scripts.load("lacking").text, "0", str(len(keys)), "1", *keys, channel, *commands)
+    return (scripts.load("lacking").text, "0", str(len(keys)), str(len(channels)), *keys, *channels, *commands)
 
 
 def _read(replies: Sequence[Any]) -> tuple[str, ...] | None:
     known = [reply for reply in replies if reply is not None]
     if not known:
         return None
-    rights = dict.fromkeys(right.decode() for reply in known for right in reply)
-    if len([right for right in rights if right[0] == "~"]) == len(_keys()):
-        rights = {f"~{KEYS}": None} | {right: None for right in rights if right[0] != "~"}
-    return tuple(f"&{CHANNELS}" if right[0] == "&" else right for right in rights)
+    return tuple(dict.fromkeys(right.decode() for reply in known for right in reply))
 
 
-def acl_line(user: str = "delayq", password: str = "secret", streams: str = "orders.*") -> str:
+def acl_line(user: str = "delayq", password: str = "secret", streams: str = "orders.*", keys: Keys = KEYS) -> str:
     """Return the command that creates a user with exactly the rights of delayq.
 
     The rights do not include `config|get`, which also reads other settings.
@@ -174,4 +155,4 @@ def acl_line(user: str = "delayq", password: str = "secret", streams: str = "ord
     words = {word for needs in PROCESSES for word in needs.commands} | CONDITIONAL.keys() - {"config|get"}
     words = {"xinfo" if word.startswith("xinfo|") else word for word in words}
     rights = " ".join(f"+{word}" for word in sorted(words))
-    return f"ACL SETUSER {user} on >{password} resetkeys ~{KEYS} ~{streams} resetchannels &{CHANNELS} -@all {rights}"
+    return f"ACL SETUSER {user} on >{password} resetkeys ~{keys.pattern} ~{streams} resetchannels &{keys.pattern} -@all {rights}"

@@ -109,13 +109,14 @@ def _guard(commands: Sequence[str]) -> str:
 
 
 @cache
-def load(name: str, development: bool = False) -> Script:
-    """Return the script `name`, for a development server or for others.
+def load(name: str, moved_in: str = "") -> Script:
+    """Return the script `name`. With `moved_in`, the key with the moved time, it is for a development server.
 
     Its first line has the flags for the server. With a full memory, the server runs scripts that free memory or only
     read, and refuses those that schedule. Indents and comment lines are removed, because the server parses every byte.
     """
-    whole = source(name, development=True) if development else source(name)  # replacements in tests take only the name
+    whole = source(name, development=True) if moved_in else source(name)  # replacements in tests take only the name
+    whole = whole.replace("MOVED_IN", f"'{moved_in}'")
     wanted = _FLAGS.search(whole)
     head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
     text = f"{head}\n{_COMMENT.sub('', whole)}"

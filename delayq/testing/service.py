@@ -26,7 +26,7 @@ from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import await_end, die_with_parent
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import ADVANCED, META, NODES
+from delayq.store.keys import KEYS, Keys
 
 __all__ = ["DeliveredMessage", "Service", "ServiceError", "make_development_server", "run"]
 
@@ -135,7 +135,8 @@ class Service:
 
     def reset(self) -> None:
         """Forget all messages, policies and deliveries, for the next test. Time continues from where it is."""
-        kept = META, NODES, ADVANCED
+        keys = self.client.store.keys
+        kept = keys.meta, keys.nodes, keys.advanced
         self.client.store.run(commands.plain("EVAL", _FORGET, len(kept), *kept, read=lambda _: None))
         self.client.close()
         self.client = self._new_client()
@@ -160,7 +161,7 @@ class Service:
         return f"the worker: {state}; the end of its log:\n" + "\n".join(lines)
 
 
-def make_development_server(server: EmbeddedServer) -> None:
+def make_development_server(server: EmbeddedServer, keys: Keys = KEYS) -> None:
     """Allow `advance` on this server, by its field in Redis. Raises EmbeddedServerError.
 
     It takes the server itself and no URL, and only one that keeps no data, so no Redis that somebody relies on gets the
@@ -170,7 +171,7 @@ def make_development_server(server: EmbeddedServer) -> None:
         raise EmbeddedServerError("a development server keeps no data, and this one has a folder of its own")
     store = Store(server.url, timeout=STOP_SECONDS)
     try:
-        store.run(commands.plain("HSET", META, "advanced", 0, read=lambda _: None))
+        store.run(commands.plain("HSET", keys.meta, "advanced", 0, read=lambda _: None))
     finally:
         store.close()
 
@@ -216,7 +217,7 @@ def run(*, routes: str | Sequence[Mapping[str, Any]] | None = None, **settings: 
     given = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
     with EmbeddedServer() as server:
         own = _settings(redis_url=server.url, **settings)
-        make_development_server(server)
+        make_development_server(server, Keys(own.namespace))
         given |= {variable(name): str(value) for name, value in settings.items()}
         given |= {variable("redis_url"): server.socket_url, "PYTHONPATH": str(_services())}
         log = (server.data_dir or Path()) / "worker.log"

@@ -11,7 +11,7 @@ from delayq.domain import message
 from delayq.domain.message import State
 from delayq.store import scripts
 from delayq.store.commands import COUNTER_FIELDS
-from delayq.store.keys import AUDIT, META, NODES, ParkedSet, QueueKeys, rate_key, report_key, slots_key
+from delayq.store.keys import KEYS, ParkedSet, QueueKeys
 from devtools import rights
 from devtools.checks.generated import differences
 from devtools.pages import DOCS, at, read
@@ -20,7 +20,7 @@ PROTOCOL: Final = DOCS / "protocol.md"
 #: Pages with the rest of the scripts.
 OTHERS: Final = tuple(DOCS / f"protocol-{part}.md" for part in ("workers", "consumers", "limits"))
 REDIS: Final = DOCS / "redis.md"
-KEYS: Final = DOCS / "redis-keys.md"
+KEYS_PAGE: Final = DOCS / "redis-keys.md"
 #: Fields that scripts write by the same words into other hashes than `state`.
 NOT_OF_STATE: Final = {"layouts", "version", "era", "advanced"}
 #: Fields that are found unless scripts write them in another way.
@@ -33,10 +33,10 @@ def complaints() -> Iterator[str]:
     """Each script, state, key and field is described, and so are the rights that a user of Redis needs."""
     yield from differences(rights.PAGE, rights.page)
     yield from _protocol()
-    text = read(KEYS)
+    text = read(KEYS_PAGE)
     for name in _keys():
         if f"| `{name}` |" not in text:
-            yield at(KEYS, 1, f"the key `{name}` has no row: add one")
+            yield at(KEYS_PAGE, 1, f"the key `{name}` has no row: add one")
     written = set(COUNTER_FIELDS).union(*(_WRITE.findall(scripts.source(name)) for name in scripts.NAMES))
     for name in sorted(SURELY - written):
         yield at(
@@ -44,7 +44,7 @@ def complaints() -> Iterator[str]:
         )
     for name in sorted(written - NOT_OF_STATE):
         if f"`{name}`" not in text:
-            yield at(KEYS, 1, f"the field `{name}` of `state` is not described: describe it")
+            yield at(KEYS_PAGE, 1, f"the field `{name}` of `state` is not described: describe it")
     yield from _when_it_is_full(read(REDIS))
 
 
@@ -75,15 +75,15 @@ def _protocol() -> Iterator[str]:
 
 
 def _keys() -> list[str]:
-    keys = QueueKeys("q")
-    names = [str(getattr(keys, name)) for name in QueueKeys.__slots__ if name != "tag"]
+    keys = QueueKeys(KEYS.namespace, "q")
+    names = [str(getattr(keys, name)) for name in QueueKeys.__slots__ if name not in ("prefix", "tag")]
     parked = [
         ParkedSet.of_route("<route>"),
         ParkedSet.of_topic("<topic>"),
         ParkedSet.of_lane("<topic>", "<ordering key>"),
     ]
-    names += [*map(keys.parked, parked), keys.stream("<topic>"), META, NODES]
-    return [*names, rate_key("<name>"), slots_key("<name>"), AUDIT, report_key("<name>")]
+    names += [*map(keys.parked, parked), keys.stream("<topic>"), KEYS.meta, KEYS.nodes]
+    return [*names, KEYS.rate("<name>"), KEYS.slots("<name>"), KEYS.audit, KEYS.report("<name>")]
 
 
 def _when_it_is_full(text: str) -> Iterator[str]:

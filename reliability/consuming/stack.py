@@ -23,7 +23,7 @@ from delayq import http
 from delayq.base.errors import DelayqError
 from delayq.domain.policies import Policy
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.store.keys import META, Layout, Layouts, queue_keys, read_layouts
+from delayq.store.keys import KEYS, Layout, Layouts, read_layouts
 from reliability.chaos.relays import Relays
 from reliability.consuming.consumer import MIN_REPLICAS, ONE, QUEUES, REDIS_TIMEOUT, SHARED, own_topic
 from reliability.waiting import GaveUp, join, wait_until
@@ -114,12 +114,12 @@ class Stack:
         return self.sentinels.primary.admin
 
     def _layouts(self) -> Layouts:
-        return Layouts(read_layouts(self._admin().hget(META, "layouts").decode()))
+        return Layouts(read_layouts(self._admin().hget(KEYS.meta, "layouts").decode()))
 
     def _streams(self) -> list[tuple[str, tuple[str, ...]]]:
         """Each stream, with the groups that receive it."""
         own = [(own_topic(group), (group,)) for group in GROUPS]
-        each = [queue_keys(number).stream(QUEUES) for layout in self._layouts().known for number in layout.numbers]
+        each = [KEYS.queue(number).stream(QUEUES) for layout in self._layouts().known for number in layout.numbers]
         return [*own, *((stream, GROUPS) for stream in (ONE, SHARED_STREAM, *each))]
 
     def left(self) -> str:
@@ -127,7 +127,7 @@ class Stack:
         try:
             admin = self._admin()
             numbers = [number for layout in self._layouts().known for number in layout.numbers]
-            due = sum(admin.zcard(queue_keys(number).queue) for number in numbers)
+            due = sum(admin.zcard(KEYS.queue(number).queue) for number in numbers)
             found = [f"{due} are due"] if due else []
             for stream, names in self._streams():
                 found += self._left_in(stream, names)
@@ -195,13 +195,13 @@ class Stack:
 
     def _has_open(self, older: Sequence[Layout]) -> bool:
         admin = self._admin()
-        return not all(admin.hexists(queue_keys(number).state, "closed") for one in older for number in one.numbers)
+        return not all(admin.hexists(KEYS.queue(number).state, "closed") for one in older for number in one.numbers)
 
     def dead(self) -> frozenset[str]:
         """The ids of all dead letters."""
         admin = self._admin()
         numbers = [number for layout in self._layouts().known for number in layout.numbers]
-        return frozenset(id.decode() for number in numbers for id in admin.zrange(queue_keys(number).dead, 0, -1))
+        return frozenset(id.decode() for number in numbers for id in admin.zrange(KEYS.queue(number).dead, 0, -1))
 
     def stop(self) -> list[str]:
         """Stop every process in order; the names of those that did not end as they should."""

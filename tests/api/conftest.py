@@ -18,7 +18,7 @@ from delayq.domain.codec import Record
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, QueueKeys, queue_keys
+from delayq.store.keys import KEYS, Layout, QueueKeys
 from tests.support.keys import KeyFile
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
@@ -105,7 +105,7 @@ class Worker:
 
     @staticmethod
     def _keys(id: str) -> QueueKeys:
-        return queue_keys(Layout(16).queue_of(id))
+        return KEYS.queue(Layout(16).queue_of(id))
 
     def pull(self, id: str) -> Taken:
         """Take a message that is due; now it is in flight."""

@@ -14,7 +14,7 @@ import pytest
 from delayq.config import Settings
 from delayq.domain.api_keys import Scope
 from delayq.store import commands
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.api.conftest import HOUR, Serving, Tenants, Worker, assert_refused
 from tests.support.keys import KeyFile
 from tests.support.queues import EPOCH
@@ -147,7 +147,7 @@ async def test_what_other_topics_have_changes_no_answer_to_a_key(tenants: Tenant
     line = {"node": "node-1", "seen": live_for_long, "policies": ""}
     line["routes"] = [{"name": "streams", "match": "*", "target": "redis+stream:"}]
     line["queues"] = {str(queue): EPOCH for queue in range(16)}
-    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-1", json.dumps(line).encode()))
     before = await everything()
     assert "node-1 pulls it in its turn" in before[f"messages/{own[1]}?explain=true"]
     assert '"looked":5' in before["messages?key=common"]
@@ -160,7 +160,7 @@ async def test_what_other_topics_have_changes_no_answer_to_a_key(tenants: Tenant
                 await tenants.schedule(name, topic, id=id, **fields)
                 worker.bring_into(state, id)
                 others += 1
-    queue = queue_keys(1).queue
+    queue = KEYS.queue(1).queue
     for ticket in worker.store.run(commands.plain("ZRANGE", queue, 0, -1, read=list)):
         if not ticket.startswith(own[1].encode()):  # they all go before it
             worker.store.run(commands.plain("ZADD", queue, 1, ticket, read=int))

@@ -8,7 +8,7 @@ import httpx2
 
 from delayq.config import Settings
 from delayq.store import commands
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.api.conftest import ENDS, HOUR, Serving, Worker, assert_refused, bring_into, schedule
 from tests.support.keys import KeyFile
 
@@ -28,7 +28,7 @@ async def test_each_state_has_its_answer_and_the_same_again(api: httpx2.AsyncCli
 
 async def test_what_a_pause_holds_goes_by_force(api: httpx2.AsyncClient, worker: Worker) -> None:
     id = await schedule(api, keys=["k"])
-    keys = queue_keys(Layout(16).queue_of(id))
+    keys = KEYS.queue(Layout(16).queue_of(id))
     worker.store.run(commands.apply_policies(keys, "0000000001.0000000001", ["ord*"]))
     problem = assert_refused(await api.post(f"/v1/messages/{id}:deliverNow", json={"force": False}), 409)
     assert problem["state"] == "held"

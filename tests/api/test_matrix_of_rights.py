@@ -23,7 +23,7 @@ from delayq.config import Settings
 from delayq.domain.api_keys import SCOPES, Scope
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.api.conftest import Serving, Worker
 from tests.support.hand_backs import next_id
 from tests.support.keys import KeyFile
@@ -47,7 +47,7 @@ IDS: Final = {
 NAMED: Final = (*IDS.values(), "a.nobody.0002")
 
 #: The keys under test. None of them has rights on topics of the other tenant.
-KEYS: Final[Mapping[str, tuple[Mapping[str, Sequence[Scope]], str]]] = {
+API_KEYS: Final[Mapping[str, tuple[Mapping[str, Sequence[Scope]], str]]] = {
     "with ids": ({"b.*": SCOPES}, "b."),
     "without ids": ({"b.*": SCOPES}, ""),
     "of patterns": ({"b.?": SCOPES, "?b.*": ["read", "receive"], "c*": SCOPES, "b.shared": SCOPES, "?": SCOPES}, ""),
@@ -227,13 +227,13 @@ class World:
                 if id == "b.dead.0009":
                     self.worker.bury(id, "own reason")
             values = {"policy:of-a": '{"match":"a.*","rate":5}', "pause:a.paused": f'{{"since":{AT}}}'}
-            client.store.run(commands.set_policies([commands.Change(*one) for one in values.items()]))
+            client.store.run(commands.set_policies(KEYS, [commands.Change(*one) for one in values.items()]))
             now = client.store.run(commands.redis_now())
             line = {
                 "node": "node-1", "since": now, "seen": now + 600_000, "address": "h:1", "policies": "9999999999.0000000000",
                 "held": {}, "queues": {str(number): {"epoch": EPOCH, "since": now} for number in range(16)},
             }  # fmt: skip
-            client.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+            client.store.run(commands.publish_node(KEYS, "node-1", json.dumps(line).encode()))
         self.take_census(8, "b.x", "scheduled")
         self.take_census(9, "b.x", "dead")
         self.take_census(10, "b.x", "due")
@@ -279,7 +279,7 @@ class World:
 
     def take_census(self, queue: int, topic: str, state: str) -> None:
         """Count one message of a topic, as the owner of its queue does now and then."""
-        keys = queue_keys(queue)
+        keys = KEYS.queue(queue)
         self.worker.store.run(commands.claim(keys, EPOCH))
         began = self.worker.store.run(commands.redis_now()) - 60_000
         self.worker.store.run(commands.keep_census(keys, EPOCH, Census(began, {topic: {state: Tally(1, 100, [1], 1)}})))
@@ -386,13 +386,15 @@ async def answers_in(world: World, api: httpx2.AsyncClient, name: str, *, is_sha
 
 
 @pytest.mark.parametrize(
-    ("name", "other_ids"), [*((name, "a.") for name in KEYS), ("without ids", "")], ids=[*KEYS, "of one space of ids"]
+    ("name", "other_ids"),
+    [*((name, "a.") for name in API_KEYS), ("without ids", "")],
+    ids=[*API_KEYS, "of one space of ids"],
 )
 async def test_a_key_learns_and_changes_nothing_of_another_tenant(
     settings: Settings, asgi: Serving, valkey: ServerUnderTest, tmp_path: Path, name: str, other_ids: str
 ) -> None:
     keys = KeyFile(tmp_path / "keys.json")
-    for one, (scopes, ids) in KEYS.items():
+    for one, (scopes, ids) in API_KEYS.items():
         keys.add(one.replace(" ", "-"), scopes, ids=ids)
     keys.add("other", {"a.*": SCOPES}, ids=other_ids, audit=True)
     keys.add("boss")

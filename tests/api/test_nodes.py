@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 
 from delayq.store import commands
+from delayq.store.keys import KEYS
 from tests.api.conftest import Worker
 from tests.docs.blocks import ROOT, blocks_of, matches
 from tests.support.queues import EPOCH
@@ -18,7 +19,7 @@ LINE: dict[str, Any] = {
 def publish(worker: Worker, line: dict[str, Any], age: int = 0) -> int:
     """A node writes its line, so many ms ago; when."""
     seen = worker.store.run(commands.redis_now()) - age
-    worker.store.run(commands.publish_node(line["node"], json.dumps({"seen": seen} | line).encode()))
+    worker.store.run(commands.publish_node(KEYS, line["node"], json.dumps({"seen": seen} | line).encode()))
     return seen
 
 
@@ -70,6 +71,6 @@ async def test_a_node_that_has_not_written_for_15_seconds_is_stale_and_owns_noth
 async def test_a_line_that_makes_no_sense_is_left_out(api: httpx2.AsyncClient, worker: Worker) -> None:
     assert await nodes(api) == []
     for raw in (b"", b"\xff", b"[]", b'{"seen": 9223372036854775807}', b'{"seen": -1}'):
-        worker.store.run(commands.publish_node("garbled", raw))
+        worker.store.run(commands.publish_node(KEYS, "garbled", raw))
         publish(worker, LINE)
         assert [node["node"] for node in await nodes(api)] == ["worker-1"]

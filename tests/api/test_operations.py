@@ -7,7 +7,7 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from delayq.store import commands
-from delayq.store.keys import Layout
+from delayq.store.keys import KEYS, Layout
 from tests.api.conftest import Worker
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
 
@@ -24,8 +24,8 @@ async def test_a_queue_tells_what_is_in_it_and_who_owns_it(api: httpx2.AsyncClie
     now = worker.store.run(commands.redis_now())
     for node, epoch, age in (("node-1", EPOCH, 0), ("node-2", OLD_EPOCH, 0), ("node-3", NEW_EPOCH, 16_000)):
         line = json.dumps({"node": node, "seen": now - age, "queues": {str(queue): epoch}})
-        worker.store.run(commands.publish_node(node, line.encode()))
-    worker.store.run(commands.publish_node("node-4", b"not of this version"))
+        worker.store.run(commands.publish_node(KEYS, node, line.encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-4", b"not of this version"))
     queues = (await api.get("/v1/queues")).json()["queues"]
     assert [one["queue"] for one in queues] == list(range(16))
     one = queues[queue]

@@ -15,6 +15,7 @@ from api.service import SHARED
 from delayq.config import Settings
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from tests.api.conftest import Worker, in_process, schedule
 from tests.support.keys import KeyFile
@@ -32,11 +33,11 @@ async def test_what_is_wrong_is_told_to_programs_and_beside_readiness(api: httpx
     await schedule(api, id="m")
     now = worker.store.run(commands.redis_now())
     line = {"node": "node-1", "seen": now, "queues": {str(queue): EPOCH for queue in range(16)}}
-    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-1", json.dumps(line).encode()))
     assert (await api.get("/v1/status")).json() == {"findings": []}
     assert (await api.get("/readyz")).json() == {"status": "ready"}
     line |= {"complaints": ["queue 3 is stuck"]}
-    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-1", json.dumps(line).encode()))
     app_of(api).service.facts._began -= SHARED
     (stuck,) = findings = (await api.get("/v1/status")).json()["findings"]
     assert stuck == {
@@ -56,7 +57,7 @@ async def test_a_setting_that_does_nothing_is_a_finding_that_names_it(api: httpx
         {"name": "late", "match": "mail.*", "target": "redis+stream:", "stream": "{topic}"},
     ]
     line = {"seen": now, "queues": {str(queue): EPOCH for queue in range(16)}, "routes": routes, "policies": ""}
-    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-1", json.dumps(line).encode()))
     for name, fields in (("first", {"order": 1, "window": 5}), ("second", {"window": 5})):
         assert (await api.put(f"/v1/policies/{name}", json={"match": "a.*", **fields})).status_code == 200
     assert (await api.put("/v1/policies/kept", json={"match": "b", "retentionAge": "1h"})).status_code == 200
@@ -87,7 +88,7 @@ async def test_a_queue_that_has_most_messages_by_the_form_of_their_ids_is_a_find
 ) -> None:
     now = worker.store.run(commands.redis_now())
     line = {"node": "node-1", "seen": now, "queues": {str(queue): EPOCH for queue in range(16)}}
-    worker.store.run(commands.publish_node("node-1", json.dumps(line).encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-1", json.dumps(line).encode()))
     fields: dict[str, Any] = {"topic": "t", "delayTime": "1h"} | ({} if key is None else {"orderingKey": key})
     for step in range(2):
         ids = [{} if form is None else {"id": form.format(step * 600 + number)} for number in range(600)]
@@ -184,8 +185,8 @@ async def test_who_asks_is_told_what_it_may(
     keys = KeyFile(tmp_path / "keys.yaml")
     boss, shop = keys.add("boss"), keys.add("shop", {"orders": ["read"]})
     now = worker.store.run(commands.redis_now())
-    worker.store.run(commands.publish_node("gone", b'{"node":"gone","seen":%d,"queues":{}}' % (now - 20_000)))
-    worker.store.run(commands.layout(16))
+    worker.store.run(commands.publish_node(KEYS, "gone", b'{"node":"gone","seen":%d,"queues":{}}' % (now - 20_000)))
+    worker.store.run(commands.layout(KEYS, 16))
     async with in_process(keys.settings(settings)) as guarded:
         mine = (await guarded.get("/v1/me", headers=shop)).json()
         assert (mine["name"], mine["scopes"], mine["session"]) == ("shop", {"orders": ["read"]}, False)

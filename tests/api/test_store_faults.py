@@ -12,7 +12,7 @@ import pytest
 from delayq import AsyncClient, LayoutMismatch, NotReady, PoliciesChanged, StoreFull, StoreUnavailable
 from delayq.config import Settings, load_settings
 from delayq.store.connect import server_state
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.api.conftest import HOUR, Serving, assert_away, assert_refused
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
@@ -96,7 +96,7 @@ async def test_an_error_that_nobody_expects_is_told(valkey: ServerUnderTest, asg
     async with asgi(load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)) as api:
         assert (await api.get("/v1/queues")).status_code == 200
         for queue in range(16):
-            valkey.admin.set(queue_keys(queue).pool, "this is no hash")
+            valkey.admin.set(KEYS.queue(queue).pool, "this is no hash")
         problem = assert_away(await api.post("/v1/messages", json=message()))
         assert "WRONGTYPE" in problem["detail"]
         assert problem["id"]

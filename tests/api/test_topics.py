@@ -17,7 +17,7 @@ from delayq.answers.topics import PolicyOut
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import MOST_OF_A_KEY, REST, Census, Change, Tally
-from delayq.store.keys import POLICIES, Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.api.conftest import Serving, Tenants, Worker, assert_refused, schedule
 from tests.docs.blocks import ROOT, blocks_of, matches
 from tests.support.keys import KeyFile
@@ -107,7 +107,7 @@ async def test_a_topic_has_the_figures_of_the_census_with_their_age(
     wanted = {"match": "orders.*", "reason": "payment API down", "until": "2035-12-01T12:00:00Z"}
     await api.post("/v1/topics:pause", json=wanted)
     id = await schedule(api, topic="orders.unpaid")
-    keys = queue_keys(Layout(16).queue_of(id))
+    keys = KEYS.queue(Layout(16).queue_of(id))
     worker.store.run(commands.claim(keys, EPOCH))
     page = ROOT / "docs" / "topics.md"
     (shown,) = [block.text for block in blocks_of(page) if block.note == "run by tests/api/test_topics.py"]
@@ -126,12 +126,12 @@ async def test_what_may_arrive_is_told_by_nodes_and_an_old_one_is_in_the_way(
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
     seen = worker.store.run(commands.redis_now())
-    worker.store.run(commands.publish_node("node-1", json.dumps({"seen": seen, "policies": ""}).encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-1", json.dumps({"seen": seen, "policies": ""}).encode()))
     paused = (await api.post("/v1/topics:pause?wait=1ms", json={"match": "orders"})).json()
     assert (paused["state"], paused["inFlight"]) == ("pausing", None)
     arriving = (await api.get("/v1/topics/orders")).json()["arriving"]
     assert arriving == [{"node": "node-1", "inFlight": None}]
-    worker.store.run(commands.publish_node("node-2", json.dumps({"seen": seen}).encode()))
+    worker.store.run(commands.publish_node(KEYS, "node-2", json.dumps({"seen": seen}).encode()))
     for refused in (await api.post("/v1/topics:pause", json={"match": "sms"}), await put(api)):
         problem = assert_refused(refused, 409)
         assert problem["type"].endswith(":not-ready")
@@ -172,8 +172,8 @@ async def test_an_expiry_of_0_is_refused_of_a_policy_as_of_a_message_and_a_store
         ):
             assert assert_refused(answer, 400)["detail"].startswith(f"{field}: must be between 1 and ")
     assert (await put(api, rate=None, expireAfter=1, window="1s")).status_code == 200
-    stored = valkey.admin.hget(POLICIES, "policy:sms").decode()  # as an older version stored it
-    valkey.admin.hset(POLICIES, "policy:sms", stored.replace('"expireAfter":1', '"expireAfter":0'))
+    stored = valkey.admin.hget(KEYS.policies, "policy:sms").decode()  # as an older version stored it
+    valkey.admin.hset(KEYS.policies, "policy:sms", stored.replace('"expireAfter":1', '"expireAfter":0'))
     found = (await api.get("/v1/policies/sms")).json()
     assert (found["window"], "expireAfter" in found) == (1_000, False)
     assert "expireAfter" not in (await api.get(f"/v1/messages/{await schedule(api, topic='sms.de')}")).json()
@@ -227,7 +227,7 @@ async def test_what_may_arrive_yet_of_a_paused_pattern_is_read_without_a_pause(
         "held": {"orders.a": 2, "orders.b": 1, "sms": 9},
     }
     for acts_on, told in ((None, None), (f"{version:010}.9999999999", 3)):
-        worker.store.run(commands.publish_node("a", json.dumps(line | {"policies": acts_on}).encode()))
+        worker.store.run(commands.publish_node(KEYS, "a", json.dumps(line | {"policies": acts_on}).encode()))
         assert await arriving("shop", "orders.*") == [{"node": "a", "inFlight": told}]
         assert await arriving("boss", "orders.*") == [{"node": "a", "inFlight": told}]
     for name, match in (("shop", "*"), ("shop", "orders.a"), ("clerk", "orders.*"), ("boss", "sms")):
@@ -245,7 +245,7 @@ async def test_a_key_gets_so_many_pauses_and_policies_however_many_come_at_once(
 
     there = [Change(f"pause:orders.{n}", "{}") for n in range(MOST_OF_A_KEY - 1)]
     there += [Change(f"policy:o{n}", f'{{"match":"orders.{n}","rate":1.0}}') for n in range(MOST_OF_A_KEY - 1)]
-    worker.store.run(commands.set_policies(there, maker="0000000001"))
+    worker.store.run(commands.set_policies(KEYS, there, maker="0000000001"))
     made = await asyncio.gather(*(make("shop", f"orders.new.{n}", n) for n in range(5)))
     refused = [one for one in made if one.status_code != 200]
     assert len(refused) == 4

@@ -21,7 +21,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.spark.writing.counts import Counts
 from delayq.store import commands
 from delayq.store.commands import plain
-from delayq.store.keys import report_key
+from delayq.store.keys import KEYS
 from testbed.process import stand_still
 from tests.support.spark import HOSTS, environment, standalone
 from tests.support.waiting import eventually
@@ -105,8 +105,8 @@ def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ra
 
 def _lines(client: Client) -> dict[int, Counts]:
     """What each attempt of a task has told of itself, by Spark's number of it."""
-    (name,) = client.store.run(plain("KEYS", report_key("*"), read=list)) or [b""]
-    fields = client.store.run(commands.reported(name.decode().removeprefix(report_key("")))) if name else {}
+    (name,) = client.store.run(plain("KEYS", KEYS.report("*"), read=list)) or [b""]
+    fields = client.store.run(commands.reported(KEYS, name.decode().removeprefix(KEYS.report("")))) if name else {}
     return {
         int(field.rpartition(" ")[2]): msgspec.convert(msgspec.json.decode(text)["counts"], Counts)
         for field, text in fields.items()

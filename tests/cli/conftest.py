@@ -21,7 +21,7 @@ from delayq.cli import main
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.store import commands
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.terminal import without_progress
 from tests.support.timeouts import REDIS_TIMEOUT
@@ -75,20 +75,20 @@ class Given:
     def pulled(self, id: str, **fields: Any) -> Taken:
         """A message that is due, and in flight."""
         self.scheduled(id, delay_time=0, **fields)
-        keys = queue_keys(self.queue_of(id))
+        keys = KEYS.queue(self.queue_of(id))
         pulled = self.client.store.run(commands.pull(keys, EPOCH, offset=0, room=100))
         return next(one for one in taken(pulled) if one.id == id)
 
     def dead_letter(self, id: str, reason: str = "the broker said no", **fields: Any) -> None:
         """A message that was given up after one attempt."""
         one = self.pulled(id, **fields)
-        keys = queue_keys(self.queue_of(id))
+        keys = KEYS.queue(self.queue_of(id))
         assert self.client.store.run(commands.bury(keys, EPOCH, [(one, 1, reason)])) == ["ok"]
 
     def parked(self, id: str, name: str) -> None:
         """A message that is set aside under a name."""
         one = self.pulled(id)
-        self.client.store.run(commands.park(queue_keys(self.queue_of(id)), EPOCH, name, [one]))
+        self.client.store.run(commands.park(KEYS.queue(self.queue_of(id)), EPOCH, name, [one]))
 
     def owner(
         self, node: str, queues: range, /, *, age: int = 0, epoch: str = EPOCH, owned_for: int = 60_000, **more: Any
@@ -97,13 +97,13 @@ class Given:
         now = self.client.store.run(commands.redis_now())
         owned = {str(queue): {"epoch": epoch, "since": now - owned_for} for queue in queues}
         line = {"node": node, "since": now - 3_600_000, "seen": now - age, "queues": owned} | more
-        self.client.store.run(commands.publish_node(node, json.dumps(line).encode()))
+        self.client.store.run(commands.publish_node(KEYS, node, json.dumps(line).encode()))
         return now
 
     def stored(self, epoch: str, queues: range) -> None:
         """Redis has seen this epoch of the queues."""
         for queue in queues:
-            assert self.client.store.run(commands.claim(queue_keys(queue), epoch)).ok
+            assert self.client.store.run(commands.claim(KEYS.queue(queue), epoch)).ok
 
     def close(self) -> None:
         self.client.close()

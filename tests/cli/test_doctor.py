@@ -19,7 +19,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.store import commands
 from delayq.store.commands import LAYOUT_VERSION
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.cli.conftest import Cli, Given, Ran
 from tests.docs.blocks import ROOT
 from tests.support.waiting import eventually
@@ -143,7 +143,7 @@ def test_a_replica_fails(cli: Cli, healthy: Given) -> None:
 
 def overdue(healthy: Given) -> None:
     """The message of a queue is due for a minute."""
-    keys = queue_keys(healthy.queue_of("a"))
+    keys = KEYS.queue(healthy.queue_of("a"))
     (ticket,) = healthy.admin.zrange(keys.queue, 0, -1)
     healthy.admin.zadd(keys.queue, {ticket: SystemClock().now() - 60_000})
 
@@ -153,7 +153,7 @@ def test_a_queue_of_which_nothing_is_pulled_fails(cli: Cli, healthy: Given) -> N
     ran = cli("doctor")
     assert (ran.code, checks(ran)["pulled"][0]) == (1, "fail")
     assert f"queue {healthy.queue_of('a')} with due messages" in checks(ran)["pulled"][1]
-    keys = queue_keys(healthy.queue_of("a"))
+    keys = KEYS.queue(healthy.queue_of("a"))
 
     class Pulled(SystemClock):
         """While it waits, somebody pulls."""
@@ -219,14 +219,14 @@ def test_messages_parked_for_a_route_that_is_gone_are_reported(
     assert f"gone in queue {given.queue_of('a')}" in text
     assert "order-1" not in text
     assert checks(ran)["pool"][0] == "ok"
-    given.admin.hset(queue_keys(3).state, "parked:t:streams", "1")
+    given.admin.hset(KEYS.queue(3).state, "parked:t:streams", "1")
     result, text, mend = checks(cli("doctor"))["streams"]
     assert (result, text) == (
         "warn",
         "messages of route streams are parked in queue 3: their streams accept no messages",
     )
     assert "stream_refuses" in mend
-    given.admin.hdel(queue_keys(3).state, "parked:t:streams")
+    given.admin.hdel(KEYS.queue(3).state, "parked:t:streams")
     given.owner("node-2", range(0), routes=[{"name": "gone", "match": "x", "target": "log:"}])
     assert checks(cli("doctor"))["parked"][0] == "ok", "any live worker may have the route"
     given.client.cancel("a")
@@ -244,7 +244,7 @@ def test_a_lost_ticket_fails_and_repair_restores_it(cli: Cli, given: Given) -> N
     given.parked("parked", "t:gone")
     given.owner("node-1", ALL)
     queue = given.queue_of("id-7")
-    keys = queue_keys(queue)
+    keys = KEYS.queue(queue)
     (ticket,) = [one for one in given.admin.zrange(keys.queue, 0, -1) if one.startswith(b"id-7\0")]
     due = given.admin.zscore(keys.queue, ticket)
     given.admin.zrem(keys.queue, ticket)
@@ -260,16 +260,16 @@ def test_a_lost_ticket_fails_and_repair_restores_it(cli: Cli, given: Given) -> N
     assert checks(ran)["pool"][0] == "ok"
     assert given.admin.zscore(keys.queue, ticket) == due
     assert sum(one.scheduled for one in given.client.queues()) == 40
-    assert given.admin.zcard(queue_keys(given.queue_of("parked")).parked("t:gone")) == 1
+    assert given.admin.zcard(KEYS.queue(given.queue_of("parked")).parked("t:gone")) == 1
 
 
 def test_tickets_without_messages_and_what_cannot_be_read_are_reported_and_repaired(cli: Cli, healthy: Given) -> None:
-    healthy.admin.zadd(queue_keys(3).queue, {b"orphan\x000000001": 4_000_000_000_000})
+    healthy.admin.zadd(KEYS.queue(3).queue, {b"orphan\x000000001": 4_000_000_000_000})
     ran = cli("doctor")
     assert ran.code == 0
     assert checks(ran)["pool"][:2] == ("warn", "queue 3: 1 or more tickets have no message")
-    healthy.admin.delete(queue_keys(3).queue)
-    healthy.admin.hset(queue_keys(3).pool, "b", "garbled")
+    healthy.admin.delete(KEYS.queue(3).queue)
+    healthy.admin.hset(KEYS.queue(3).pool, "b", "garbled")
     assert checks(cli("doctor"))["pool"][0] == "fail"
     ran = cli("doctor", "--repair")
     assert (ran.code, checks(ran)["pool"][0]) == (0, "ok")
@@ -277,7 +277,7 @@ def test_tickets_without_messages_and_what_cannot_be_read_are_reported_and_repai
 
 
 def test_a_message_that_is_missing_fails_until_repair_writes_it_off(cli: Cli, healthy: Given) -> None:
-    healthy.admin.delete(queue_keys(healthy.queue_of("a")).pool)
+    healthy.admin.delete(KEYS.queue(healthy.queue_of("a")).pool)
     ran = cli("doctor")
     result, text, mend = checks(ran)["accounts"]
     queue = healthy.queue_of("a")

@@ -11,7 +11,7 @@ from delayq.client.known_routes import NO_WORKER
 from delayq.domain.message import GROUP_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import GroupRecord
-from delayq.store.keys import queue_keys, spread
+from delayq.store.keys import KEYS, spread
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH
 
@@ -128,10 +128,10 @@ def test_get_and_explain_of_a_delivered_message_name_the_dead_letter_of_a_consum
     cli: Cli, given: Given
 ) -> None:
     one = given.pulled("a")
-    keys = queue_keys(given.queue_of("a"))
+    keys = KEYS.queue(given.queue_of("a"))
     given.client.store.run(commands.ack(keys, EPOCH, [one]))
     assert dict(cli("explain", "a").rows)["explanation"].startswith("it was delivered at ")
-    given.client.store.run(commands.record_group(GroupRecord(topic="demo", group="mail", stream="stream")))
+    given.client.store.run(commands.record_group(KEYS, GroupRecord(topic="demo", group="mail", stream="stream")))
     letter = Message(id="a:mail", topic="demo", properties={GROUP_PROPERTY: "mail"}, expect_date=one.score)
     letters = [Letter(letter, 3, "no stock", GROUP_PROPERTY)]
     assert given.client.run(lambda context: give_up(context, letters)) == ["dead"]

@@ -11,17 +11,17 @@ from delayq.care import resharding
 from delayq.cli import main
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import META, Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH
 
 
 def listed(given: Given) -> str:
-    return str(given.admin.hget(META, "layouts").decode())
+    return str(given.admin.hget(KEYS.meta, "layouts").decode())
 
 
 def closed(given: Given, queues: range) -> list[bool]:
-    return [bool(given.admin.hexists(queue_keys(queue).state, "closed")) for queue in queues]
+    return [bool(given.admin.hexists(KEYS.queue(queue).state, "closed")) for queue in queues]
 
 
 def test_new_messages_go_to_the_new_queues_and_the_others_stay(cli: Cli, given: Given) -> None:
@@ -136,11 +136,11 @@ def test_the_doctor_tells_of_messages_in_old_queues_of_a_list_that_was_lost_and_
     ((result, _, text, *_),) = told("reshard")
     assert (result, "with 1 message still in them" in text) == ("ok", True)
     assert told("layout")[0][0] == "warn"
-    given.admin.hset(META, "layouts", "64@16")
+    given.admin.hset(KEYS.meta, "layouts", "64@16")
     assert "DELAYQ_QUEUES is 16" in cli("queues").refused()
     assert told("layout")[0][0] == "fail"
     monkeypatch.delenv("DELAYQ_QUEUES")
-    given.admin.hset(META, "layouts", "16")
+    given.admin.hset(KEYS.meta, "layouts", "16")
     assert told("reshard")[0][0] == "fail"
     assert "repeat the last `delayq reshard`" in cli("schedule", "demo", "x", "--delay", "1h").refused()
     assert cli("reshard", "--queues", "64").code == 0

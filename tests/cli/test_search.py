@@ -8,7 +8,7 @@ from delayq import parse_instant
 from delayq.base.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.cli.conftest import Cli, Given, answer
 from tests.support.queues import EPOCH
 
@@ -75,7 +75,7 @@ def test_count_and_forecast_print_what_the_http_api_answers(
         """A census of all queues with a message."""
         census = Census(1_999_999_999_000, {topic: {"scheduled": Tally(2, 9, [0, 2])}})
         for queue in (given.queue_of("a"), given.queue_of("b")):
-            given.client.store.run(commands.keep_census(queue_keys(queue), EPOCH, census))
+            given.client.store.run(commands.keep_census(KEYS.queue(queue), EPOCH, census))
 
     def check() -> None:
         for command, path in COUNTS.items():

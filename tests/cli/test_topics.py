@@ -8,7 +8,7 @@ from delayq.base.local_time import in_sentence, shown
 from delayq.base.times import format_instant
 from delayq.store import commands
 from delayq.store.commands import MOST_OF_EACH, Census, Change
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH
 
@@ -42,7 +42,7 @@ def test_topics_are_paused_and_resumed(cli: Cli, given: Given) -> None:
 def test_the_bound_of_pauses_and_policies_is_named_with_what_to_do(cli: Cli, given: Given) -> None:
     there = [Change(f"pause:t{n}", "{}") for n in range(MOST_OF_EACH)]
     there += [Change(f"policy:p{n}", '{"match":"t","rate":1.0}') for n in range(MOST_OF_EACH)]
-    given.client.store.run(commands.set_policies(there, maker="0000000001"))
+    given.client.store.run(commands.set_policies(KEYS, there, maker="0000000001"))
     ran = cli("pause", "one-more")
     assert ran.code == 2
     assert "there are 500 pauses in all, the maximum, so nothing was done; resume a pause that is not needed" in ran.err
@@ -95,7 +95,7 @@ def test_topics_that_nobody_has_counted_are_not_said_to_have_no_messages(
     assert ran.sentence().startswith("some queue has no census yet")
     assert ["messages", "-"] in cli("topics", "demo").rows
     at = 1_999_999_999_000
-    given.client.store.run(commands.keep_census(queue_keys(given.queue_of("a")), EPOCH, Census(at, {})))
+    given.client.store.run(commands.keep_census(KEYS.queue(given.queue_of("a")), EPOCH, Census(at, {})))
     assert cli("topics").sentence().startswith(f"no topic matches as of {in_sentence(format_instant(at))}; ")
     assert cli("topics", "demo").rows[-2:] == [["messages", "0"], ["as of", shown(at)]]
 

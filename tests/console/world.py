@@ -24,7 +24,7 @@ from delayq.domain.policies import Policy
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.store.commands import Command
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from tests.support.amounts import amount
 from tests.support.keys import KeyFile
@@ -257,7 +257,7 @@ def _take_census(url: str, client: Client) -> None:
     """What the worker counts in a minute, counted at once."""
     connection: Any = redis.Redis.from_url(url, decode_responses=True)
     for queue in client.context().layouts.queues:
-        keys, clock = queue_keys(queue), ManualClock()
+        keys, clock = KEYS.queue(queue), ManualClock()
         taker = CensusTaker(keys, connection.hget(keys.state, "epoch"), clock, Pace(clock, 1_000_000))
         clock.advance(1_000)
         while (command := taker.ask()) is not None:  # until it rests

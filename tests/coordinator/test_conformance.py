@@ -15,7 +15,7 @@ from coordinator.local import HOLD
 from coordinator.zookeeper import ZooKeeperCoordinator
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from tests.support.timeouts import SESSION_TIMEOUT
 
@@ -110,7 +110,7 @@ def at_claims(store: Store, monkeypatch: pytest.MonkeyPatch, act: Callable[[Any]
 
 def pulls(store: Store, queue: int, epoch: str) -> bool:
     """Whether Redis lets this epoch pull."""
-    answer: Any = store.run(commands.pull(queue_keys(queue), epoch, offset=0, room=1))
+    answer: Any = store.run(commands.pull(KEYS.queue(queue), epoch, offset=0, room=1))
     return answer is not None
 
 
@@ -138,7 +138,7 @@ def test_each_claim_of_a_queue_has_a_greater_epoch_and_fences_those_before(make:
 
 def test_a_claim_names_the_parked_sets_of_its_queue(make: Make, store: Store) -> None:
     for name in ("t:general", "k:customer 7"):
-        store.run(commands.plain("HSET", queue_keys(1).state, f"parked:{name}", "1", read=lambda _: None))
+        store.run(commands.plain("HSET", KEYS.queue(1).state, f"parked:{name}", "1", read=lambda _: None))
     claim, other = claimed(make(), 1), claimed(make(), 0)
     assert sorted(claim.parked) == ["k:customer 7", "t:general"]
     assert other.parked == ()
@@ -150,7 +150,7 @@ def test_a_queue_that_was_fenced_is_taken_back_with_a_greater_epoch(
     one = make()
     claim = claimed(one, 1)
     newer = next_epoch(claim.epoch, ERA, draw_owner())
-    store.run(commands.claim(queue_keys(1), newer))
+    store.run(commands.claim(KEYS.queue(1), newer))
     assert not pulls(store, 1, claim.epoch)
     one.fenced(1, claim.epoch)
     one.release(1, claim.epoch)
@@ -187,7 +187,7 @@ def test_a_claim_whose_reply_was_lost_is_repeated_and_owns(
     one = LocalCoordinator(store, range(QUEUES), ERA, clock)
     at_claims(store, monkeypatch, store.run)  # nobody hears the answer to the first of both
     claim = claimed(one, 0)
-    assert store.run(commands.stored_epoch(queue_keys(0))) == claim.epoch
+    assert store.run(commands.stored_epoch(KEYS.queue(0))) == claim.epoch
     assert claim.epoch.split(".")[1].endswith("01"), "it was recognised as its own at once"
     assert pulls(store, 0, claim.epoch)
 
@@ -201,7 +201,7 @@ def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoc
     def overtake(command: Any) -> None:
         if len(overtaken) < kind.overtakes:
             overtaken.append(next_epoch(command.args[0], ERA, draw_owner()))
-            store.run(commands.claim(queue_keys(0), overtaken[-1]))
+            store.run(commands.claim(KEYS.queue(0), overtaken[-1]))
 
     at_claims(store, monkeypatch, overtake)
     claim = claimed(one, 0)
@@ -210,7 +210,7 @@ def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoc
 
 
 def test_a_coordinator_of_a_later_era_is_above_every_epoch_of_the_earlier_ones(make: Make, store: Store) -> None:
-    store.run(commands.claim(queue_keys(0), epoch_text(ERA - 1, 2**63, 0)))
+    store.run(commands.claim(KEYS.queue(0), epoch_text(ERA - 1, 2**63, 0)))
     claim = claimed(make(), 0)
     assert claim.epoch > epoch_text(ERA - 1, 2**64 - 1, 0)
 

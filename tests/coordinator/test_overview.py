@@ -22,6 +22,7 @@ from delayq.base import local_time
 from delayq.base.clock import SystemClock
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from tests.coordinator.team import QUEUES, Team
 from tests.support.servers import ServerUnderTest
@@ -190,7 +191,7 @@ def test_only_what_is_new_is_printed_and_a_loss_once(monkeypatch: pytest.MonkeyP
 def test_it_follows_the_workers_until_a_signal(
     nodes: Team, valkey: ServerUnderTest, store: Store, tmp_path: Path
 ) -> None:
-    store.run(commands.layout(QUEUES))
+    store.run(commands.layout(KEYS, QUEUES))
     one = nodes.join("one")
     settings = {"zookeeper": nodes.hosts, "zookeeper_root": nodes.root, "redis_url": valkey.url}
     command = [sys.executable, "-m", "coordinator", "--json"]

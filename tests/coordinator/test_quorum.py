@@ -11,7 +11,7 @@ from coordinator import REDIS_AWAY, CoordinatorError
 from coordinator.zookeeper.coordinator import REREAD, ZooKeeperCoordinator
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import QUEUES, Player, Team, team
@@ -45,7 +45,7 @@ def connected(player: Player) -> bool:
 def owns(store: Store, player: Player) -> bool:
     """Whether Redis lets it pull every queue that it holds."""
     return all(
-        store.run(commands.pull(queue_keys(queue), epoch, offset=0, room=1)) is not None
+        store.run(commands.pull(KEYS.queue(queue), epoch, offset=0, room=1)) is not None
         for queue, epoch in player.epochs.items()
     )
 
@@ -147,7 +147,7 @@ def test_a_queue_that_was_fenced_is_not_gone_on_with(
     lose_the_quorum(ensemble, one)
     newer = {queue: f"{one.epochs[queue]}9" for queue in (3, 4)}
     for queue, epoch in newer.items():
-        assert store.run(commands.claim(queue_keys(queue), epoch)).ok
+        assert store.run(commands.claim(KEYS.queue(queue), epoch)).ok
     claim = one.held.pop(3)
     one.coordinator.fenced(3, claim.epoch)
     one.coordinator.release(3, claim.epoch)

@@ -20,7 +20,7 @@ from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.config import load_settings
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import ERA, QUEUES, Player, Team, team
@@ -187,7 +187,7 @@ def test_a_session_that_is_over_costs_no_queue_while_zookeeper_is_away(
         one.round()
         assert one.epochs == before
         for queue, epoch in before.items():
-            assert store.run(commands.pull(queue_keys(queue), epoch, offset=0, room=1)) is not None
+            assert store.run(commands.pull(KEYS.queue(queue), epoch, offset=0, room=1)) is not None
     zookeeper_proxy.heal()
     nodes.until(lambda: one.queues == ALL and all(one.epochs[q] > before[q] for q in ALL), "it owns them anew")
 
@@ -530,7 +530,7 @@ def test_a_chroot_of_several_levels_that_is_missing_is_created(
     settings = load_settings(
         zookeeper=f"{zookeeper.hosts}{chroot}", zookeeper_root="/mine", node="one", session_timeout=SESSION_TIMEOUT
     )
-    coordinator = coordinator_for(settings, store, store.run(commands.layout(QUEUES)), SystemClock())
+    coordinator = coordinator_for(settings, store, store.run(commands.layout(KEYS, QUEUES)), SystemClock())
     coordinator.start()
     try:
         with client(zookeeper.hosts) as admin:

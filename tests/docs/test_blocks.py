@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.store.keys import NODES, POLICIES
+from delayq.store.keys import KEYS
 from devtools.checks.links import RUNNABLE
 from tests.docs.blocks import PAGES, ROOT, blocks_of, matches
 from tests.docs.story import Service, Story
@@ -43,16 +43,16 @@ def service(running: Service) -> Service:
     client: Any
     with redis.Redis.from_url(running.redis_url, protocol=2) as client:
         born = {key: client.hget(key, "born") for key in client.keys("delayq:{*}:state")}
-        lines = eventually(lambda: client.hgetall(NODES), "the worker has reported")
-        had_policies = client.hget(POLICIES, "version") is not None
+        lines = eventually(lambda: client.hgetall(KEYS.nodes), "the worker has reported")
+        had_policies = client.hget(KEYS.policies, "version") is not None
         client.flushall()
-        client.hset(NODES, mapping=lines)
+        client.hset(KEYS.nodes, mapping=lines)
         for key, moment in born.items():
             if moment is not None:
                 client.hset(key, "born", moment)
         if had_policies:  # the worker sees that they are lost, and brings a later version of none to each queue
-            eventually(lambda: client.hget(POLICIES, "version"), "the worker has set later policies")
-            version = client.hget(POLICIES, "version")
+            eventually(lambda: client.hget(KEYS.policies, "version"), "the worker has set later policies")
+            version = client.hget(KEYS.policies, "version")
             first_layout = [f"delayq:{{{number}}}:state" for number in range(16)]
             eventually(
                 lambda: {client.hget(key, "policies") for key in first_layout} == {version}, "each queue has them"

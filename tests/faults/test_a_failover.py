@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from testbed.process import stand_still
 from tests.faults.flow import refused
 from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over, group_on
@@ -148,7 +148,7 @@ def test_a13_slots_that_move_under_load_lose_and_double_nothing(cluster: Cluster
         with group.load("a13") as load:
             load.wait_for(200)
             for queue in range(QUEUES):
-                key = queue_keys(queue).state
+                key = KEYS.queue(queue).state
                 source = cluster.primary_of(key)
                 to = next(one for one in cluster.primaries if one is not source)
                 for _ in cluster.move_slot(key, to):

@@ -19,7 +19,7 @@ from delayq import Client, ConfigError, Message, StoreUnavailable
 from delayq.domain.words import counted
 from delayq.embedded.processes import LOCALHOST
 from delayq.store import scripts
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget
 from tests.api.conftest import in_process
 from tests.faults.flow import answered, delayq, refused
@@ -293,7 +293,7 @@ async def test_a16_deleted_messages_are_noticed_until_written_off_and_a_flush_un
         async with in_process(settings) as api:
             await accept(api, *(f"a16-{n}" for n in range(20)), topic="s.t", delay=HOUR)
             assert (await api.get("/readyz")).status_code == 200
-            pool = queue_keys((await api.get("/v1/messages/a16-0")).json()["queue"]).pool
+            pool = KEYS.queue((await api.get("/v1/messages/a16-0")).json()["queue"]).pool
             gone = server.admin.hlen(pool)
             server.admin.delete(pool)
             missing = await unready(api)
@@ -325,11 +325,11 @@ def test_a16_a_worker_notices_what_is_gone_and_gives_tickets_back(
     with RunningNode(settings) as running, Client(settings=settings) as client:
         watch = watch_of(running)
         ids = [client.schedule(Message(topic="m.t", id=f"{n}.0000", delay_time=1_000)).id for n in range(20)]
-        server.admin.delete(queue_keys(0).queue)
+        server.admin.delete(KEYS.queue(0).queue)
         target.wait_for_ids(ids, PATIENCE)
         assert watch.current == {}
         client.schedule(Message(topic="m.t", id="lost.0001", delay_time=HOUR))
-        server.admin.delete(queue_keys(1).pool)
+        server.admin.delete(KEYS.queue(1).pool)
         eventually(lambda: watch.missing == 1, "a message is missing")
         server.admin.flushall()
         eventually(lambda: "gone" in watch.current, "all is gone")

@@ -24,7 +24,7 @@ from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.store import commands
 from delayq.store.commands import Found
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget
 from tests.api.conftest import in_process
 from tests.faults.flow import answered, refused
@@ -289,7 +289,7 @@ LATER = 3_600_000
 def dead(client: Client, due: int) -> None:
     """All that is there becomes a dead letter."""
     for queue in range(16):
-        keys = queue_keys(queue)
+        keys = KEYS.queue(queue)
         client.store.run(commands.claim(keys, EPOCH))
         pulled = client.store.run(commands.pull(keys, EPOCH, offset=0, room=500, now=due))
         client.store.run(commands.bury(keys, EPOCH, [(one, 1, "broken") for one in taken(pulled)]))

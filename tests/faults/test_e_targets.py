@@ -17,7 +17,7 @@ from delayq import Client, Message, Scheduled
 from delayq.base.times import EARLIEST
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.nodes import RunningNode
 from tests.support.receiver import Answer, Receiver, Request
@@ -208,7 +208,7 @@ def test_e13_a_dead_letter_that_redis_does_not_take_stays_a_message_until_it_doe
     """
     target.answer("rejected", topic="m.bad", reason="no such field")
     with running(valkey, memory(target), queues=1) as one:
-        dead = queue_keys(0).dead
+        dead = KEYS.queue(0).dead
         valkey.admin.set(dead, "not what belongs here")
         one.client.schedule(Message(topic="m.bad", id="bad", delay_time=0))
         eventually(lambda: "bad" in {each.id for each in target.attempted}, "it was rejected")
@@ -216,7 +216,7 @@ def test_e13_a_dead_letter_that_redis_does_not_take_stays_a_message_until_it_doe
         eventually(lambda: one.metric(alarms) >= 2, "an alarm")
         good = one.schedule("m.good", 200, "good")
         target.wait_for_ids(good, PATIENCE)
-        assert valkey.admin.hexists(queue_keys(0).pool, "bad"), "it is kept"
+        assert valkey.admin.hexists(KEYS.queue(0).pool, "bad"), "it is kept"
         valkey.admin.delete(dead)
         (letter,) = eventually(lambda: one.client.dead_letters().letters, "it is a dead letter")
         assert (letter.id, letter.reason) == ("bad", "no such field")

@@ -13,7 +13,7 @@ import pytest
 from delayq import Client, Message
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.config import load_settings
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.faults.flow import batch, delayq, ids_of, now
 from tests.faults.house import QUEUES, House
 from tests.support.clusters import id_in
@@ -118,7 +118,7 @@ def test_f15_the_books_balance_at_every_moment_of_live_traffic(house: House) -> 
             thread.join()
     house.wait_until_done()
     assert difference(house) == before
-    lost, keys = id_in(2, "f15-lost"), queue_keys(2)
+    lost, keys = id_in(2, "f15-lost"), KEYS.queue(2)
     assert house.service.schedule("f15", id=lost, delayTime="1h").status_code == 201
     house.admin.hdel(keys.pool, lost)  # what delayq never does
     assert accounts(house) == ["fail"]

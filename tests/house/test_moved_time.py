@@ -15,6 +15,7 @@ import pytest
 from delayq import Client, Message, NotDevelopment, Policy, StillDue
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.store import commands, scripts
+from delayq.store.keys import KEYS
 from delayq.testing import Service, ServiceError, run
 from delayq.testing.pytest_plugin import dq, dq_routes
 from delayq.testing.service import make_development_server
@@ -188,7 +189,7 @@ def test_the_time_of_any_other_server_cannot_be_moved(valkey: ServerUnderTest) -
         client.schedule(order("o-1", "1h"))
         with pytest.raises(NotDevelopment, match="only a development server moves its time"):
             client.advance("1h")
-        assert client.store.run(commands.advance(5_000)) is None
+        assert client.store.run(commands.advance(KEYS, 5_000)) is None
         assert (valkey.admin.hexists("delayq:meta", "advanced"), valkey.admin.exists("delayq:advanced")) == (False, 0)
 
 
@@ -204,7 +205,7 @@ def test_a_moved_time_never_goes_back_and_a_repeated_move_changes_nothing(valkey
     valkey.admin.hset("delayq:meta", "advanced", 0)
     with Client(valkey.url) as client:
         client.context()
-        told = client.store.run_all([commands.advance(ms) for ms in (60_000, 60_000, 10)])
+        told = client.store.run_all([commands.advance(KEYS, ms) for ms in (60_000, 60_000, 10)])
         assert told == [60_000, 60_000, 60_000]
         (seconds, _), moved = valkey.admin.time(), client.store.run(commands.redis_now())
         assert abs(moved - seconds * 1_000 - 60_000) < 1_000 + REDIS_TIMEOUT
@@ -214,8 +215,8 @@ def test_a_moved_time_never_goes_back_and_a_repeated_move_changes_nothing(valkey
 
 @pytest.mark.parametrize("name", scripts.NAMES)
 def test_the_scripts_of_production_know_nothing_of_it(name: str) -> None:
-    clock = "redis.call('HGET', 'delayq:meta', 'advanced')"
-    usual, moved = scripts.load(name), scripts.load(name, True)
+    clock = "redis.call('HGET', 'shop:meta', 'advanced')"
+    usual, moved = scripts.load(name), scripts.load(name, "shop:meta")
     assert clock not in usual.text
     assert (clock in moved.text) == ("redis.call('TIME')" in usual.text)
     assert usual._replace(text="", sha="") == moved._replace(text="", sha="")

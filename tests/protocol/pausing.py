@@ -14,6 +14,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Change, PoliciesSet
+from delayq.store.keys import KEYS
 from tests.protocol.machine import IDS, Generation, Protocol
 from tests.protocol.machine import made as made_as
 from tests.protocol.world import Owner
@@ -53,7 +54,7 @@ class Pausing(Protocol):
     def set(self, field: str, value: str, *, apply: bool) -> None:
         self.step += 1
         store, world = self.world.store, self.world
-        made = store.run(commands.set_policies([Change(field, value)], maker=MAKER, now=world.now))
+        made = store.run(commands.set_policies(KEYS, [Change(field, value)], maker=MAKER, now=world.now))
         assert isinstance(made, PoliciesSet)
         if not apply:  # who has asked for it is dead, or will come later
             return
@@ -122,7 +123,7 @@ class Pausing(Protocol):
 
     def read(self, owner: Owner) -> None:
         policies = owner.job._context.policies
-        policies.ahead, policies.current = "", Policies.read(self.world.store.run(commands.policies()))
+        policies.ahead, policies.current = "", Policies.read(self.world.store.run(commands.policies(KEYS)))
         owner.woken = True
 
     def tick_owner(self, owner: Owner) -> None:

@@ -20,7 +20,7 @@ from delayq.store import commands
 from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.targets import OK, Result
 from tests.support.timeouts import PATIENCE
 from workers.limits.asking import NodeLimits
@@ -163,7 +163,7 @@ class World:
     consumed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.keys = queue_keys(0)
+        self.keys = KEYS.queue(0)
         self.limits = Limits()
         self.store.run(commands.plain("FLUSHALL", read=lambda _: None))
         self._wakes: Wakes = Wakes(self.store.connect)
@@ -248,7 +248,7 @@ class World:
         clock = NodeClock(self)
         clock.error = self.skews.get(node, 0)
         sender = ManualSender(ROUTES.table[1], clock)
-        topics = Topics(ROUTES, self.store.url)
+        topics = Topics(ROUTES, self.store.url, KEYS)
         job = self.job_of(node, clock, topics, bounds=BOUNDS, routes=ROUTES, senders={"general": sender})
         owner = Owner(node, job, sender, clock, topics)
         self.owners.append(owner)

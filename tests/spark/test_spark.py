@@ -15,7 +15,7 @@ from delayq.config import load_settings
 from delayq.spark.rows.columns import check_columns
 from delayq.spark.writing.report import read_report
 from delayq.store import commands
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.spark.conftest import QUEUES
 from tests.support.clusters import ClusterUnderTest
 from tests.support.servers import ServerUnderTest
@@ -269,8 +269,8 @@ def test_a_cluster_and_two_layouts_are_written_to_and_read(spark: Any, cluster: 
         client.context()
     frame.write.format("delayq").mode("append").options(**options, rate="100000", report="r").save()
     with Client(cluster.url) as client:
-        client.store.run_all([commands.close(queue_keys(queue)) for queue in range(QUEUES)])
-        client.store.run(commands.set_layouts((Layout(QUEUES),), (Layout(QUEUES), Layout(2, QUEUES))))
+        client.store.run_all([commands.close(KEYS.queue(queue)) for queue in range(QUEUES)])
+        client.store.run(commands.set_layouts(KEYS, (Layout(QUEUES),), (Layout(QUEUES), Layout(2, QUEUES))))
     frame.unionAll(frame.selectExpr("concat('n-', id) id", "expect_date", "topic")).write.format("delayq").mode(
         "append"
     ).options(**options, report="r").save()

@@ -11,7 +11,7 @@ from delayq.domain.codec import due_head, encode
 from delayq.domain.message import Limits
 from delayq.store import commands
 from delayq.store.commands import Retention
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
 
@@ -30,12 +30,12 @@ def schedule(client: Client, id: str, key: str = "shop-7", **more: Any) -> str:
 
 def members(valkey: ServerUnderTest) -> set[bytes]:
     """All of the indexes."""
-    return {one for queue in range(QUEUES) for one in valkey.admin.zrange(queue_keys(queue).index, 0, -1)}
+    return {one for queue in range(QUEUES) for one in valkey.admin.zrange(KEYS.queue(queue).index, 0, -1)}
 
 
 def take(client: Client, id: str) -> tuple[Any, Any]:
     """A pulled message and its queue's keys."""
-    keys = queue_keys(Layout(QUEUES).queue_of(id))
+    keys = KEYS.queue(Layout(QUEUES).queue_of(id))
     (one,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=10)))
     return keys, one
 
@@ -97,7 +97,7 @@ def test_an_id_that_stands_for_several_messages_finds_none_of_them_unless_one_is
 def test_one_that_outlived_its_own_ended_id_keeps_its_way(client: Client, valkey: ServerUnderTest) -> None:
     whole = schedule(client, "order-42")
     assert client.cancel(whole).result == "cancelled"
-    keys = queue_keys(Layout(QUEUES).queue_of(whole))
+    keys = KEYS.queue(Layout(QUEUES).queue_of(whole))
     # Its window has passed, but nothing has forgotten it yet.
     later = client.store.run(commands.redis_now()) + 2 * WINDOW
     message = Message(topic="orders", id=whole, ordering_key="shop-7", expect_date=later + 60_000)

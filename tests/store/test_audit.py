@@ -15,7 +15,7 @@ from delayq.client.audit import By, entry_of, new_act
 from delayq.domain.message import RUN_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import Audited, Change, Command, Retention
-from delayq.store.keys import AUDIT, Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, Queue, row, taken
 
@@ -95,14 +95,14 @@ def test_what_cannot_be_read_is_written_down_by_its_id_and_only_so_many_entries_
 
 
 def test_what_concerns_the_whole_is_written_down_with_what_it_became(q: Queue) -> None:
-    q.run(commands.layout(16))
-    q.run(commands.bump_era(4, entry=ENTRY))
-    q.run(commands.set_layouts((Layout(16),), (Layout(16), Layout(64, 16)), entry=ENTRY))
-    q.run(commands.set_layouts((Layout(16),), (Layout(16), Layout(32, 16)), entry=ENTRY))  # too late
+    q.run(commands.layout(KEYS, 16))
+    q.run(commands.bump_era(KEYS, 4, entry=ENTRY))
+    q.run(commands.set_layouts(KEYS, (Layout(16),), (Layout(16), Layout(64, 16)), entry=ENTRY))
+    q.run(commands.set_layouts(KEYS, (Layout(16),), (Layout(16), Layout(32, 16)), entry=ENTRY))  # too late
     pause = [Change("pause:orders.*", '{"reason":"down"}')]
     for _ in range(2):
-        q.run(commands.set_policies(pause, maker="0000000001", entry=ENTRY))
-    assert [one.detail for one in reversed(entries(q, AUDIT))] == [
+        q.run(commands.set_policies(KEYS, pause, maker="0000000001", entry=ENTRY))
+    assert [one.detail for one in reversed(entries(q, KEYS.audit))] == [
         "0 5",
         "16 64@16",
         'pause:orders.* {"reason":"down"}',
@@ -153,8 +153,8 @@ def many(client: Client, count: int, **fields: Any) -> list[str]:
 def died(client: Client, count: int) -> list[str]:
     ids = many(client, count, delay_time=0)
     for queue in range(16):
-        pulled = taken(client.store.run(commands.pull(queue_keys(queue), EPOCH, offset=0, room=500)))
-        client.store.run(commands.bury(queue_keys(queue), EPOCH, [(one, 1, "no") for one in pulled]))
+        pulled = taken(client.store.run(commands.pull(KEYS.queue(queue), EPOCH, offset=0, room=500)))
+        client.store.run(commands.bury(KEYS.queue(queue), EPOCH, [(one, 1, "no") for one in pulled]))
     return ids
 
 

@@ -12,7 +12,7 @@ from delayq.client.changing import by_key as pages
 from delayq.client.changing.messages import Cancelled
 from delayq.client.scheduling.schedule import Scheduled
 from delayq.store import commands
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
 
@@ -39,8 +39,8 @@ def schedule(client: Client, *ids: str, key: str = "k", delay: int = 3_600_000) 
 def dead_letters(client: Client, queue: int, *ids: str) -> list[str]:
     """Messages that were given up, which keep their key."""
     schedule(client, *ids, delay=0)
-    messages = taken(client.store.run(commands.pull(queue_keys(queue), EPOCH, offset=0, room=100)))
-    reasons = client.store.run(commands.bury(queue_keys(queue), EPOCH, [(one, 1, "no") for one in messages]))
+    messages = taken(client.store.run(commands.pull(KEYS.queue(queue), EPOCH, offset=0, room=100)))
+    reasons = client.store.run(commands.bury(KEYS.queue(queue), EPOCH, [(one, 1, "no") for one in messages]))
     assert reasons == ["ok"] * len(ids)
     return list(ids)
 

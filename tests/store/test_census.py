@@ -10,7 +10,7 @@ from delayq import Client, Filter, InvalidMessage, Message
 from delayq.client.looking.counting import Counted
 from delayq.store import commands
 from delayq.store.commands import BUCKETS, Census, Command, Slice, Tally, bucket_edges
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from tests.support.policies import put_policy
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, taken
@@ -27,8 +27,8 @@ LATER = 2_000_000_000_000
 def keep(client: Client, valkey: ServerUnderTest, *counted: Census) -> None:
     """A census of each queue, in which there is something."""
     for queue, census in enumerate(counted):
-        valkey.admin.hset(queue_keys(queue).pool, "x", "y")
-        client.store.run(commands.keep_census(queue_keys(queue), EPOCH, census))
+        valkey.admin.hset(KEYS.queue(queue).pool, "x", "y")
+        client.store.run(commands.keep_census(KEYS.queue(queue), EPOCH, census))
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_it_is_kept_whole_and_by_no_older_owner(q: Queue) -> None:
 @pytest.mark.usefixtures("many")
 def test_counts_and_forecasts_by_topic_are_as_of_the_census(client: Client, valkey: ServerUnderTest) -> None:
     assert client.count(Filter(topic="a*")) == client.count() == Counted(0, exact=True)
-    valkey.admin.hset(queue_keys(0).pool, "x", "y")
+    valkey.admin.hset(KEYS.queue(0).pool, "x", "y")
     assert client.count(Filter(topic="a*")).messages is None
     assert client.forecast(BEGAN, BEGAN + MINUTE, 15_000, Filter(topic="a")).messages is None
     topics = {
@@ -173,11 +173,11 @@ def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_noth
         client.schedule_many([Message(topic=topic, tags=tags, delay_time=60_000) for _ in range(count)])
 
     def take_census(version: str) -> None:
-        valkey.admin.delete(*(queue_keys(queue).census for queue in range(2)))
+        valkey.admin.delete(*(KEYS.queue(queue).census for queue in range(2)))
         for queue in range(2):
             clock = ManualClock()
-            taker = CensusTaker(queue_keys(queue), EPOCH, clock, Pace(clock))
-            while client.store.run(commands.census(queue_keys(queue))) is None:
+            taker = CensusTaker(KEYS.queue(queue), EPOCH, clock, Pace(clock))
+            while client.store.run(commands.census(KEYS.queue(queue))) is None:
                 clock.advance(1_000)
                 if (command := taker.ask(version=version)) is not None:
                     taker.take(client.store.run(cast("Command[Any]", command)))

@@ -26,7 +26,7 @@ from delayq.domain.policies import Pause
 from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.store.connect.store import Store
-from delayq.store.keys import POLICIES, Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, Queue, row, taken
 from tests.support.servers import ServerUnderTest
@@ -45,7 +45,7 @@ def client(valkey: ServerUnderTest) -> Iterator[Client]:
 
 
 def state(store: Store, queue: int, field: str) -> str:
-    return store.run(commands.plain("HGET", queue_keys(queue).state, field, read=lambda one: (one or b"").decode()))
+    return store.run(commands.plain("HGET", KEYS.queue(queue).state, field, read=lambda one: (one or b"").decode()))
 
 
 def finish(client: Client, plan: Any, asked: Any) -> None:
@@ -57,7 +57,7 @@ def finish(client: Client, plan: Any, asked: Any) -> None:
 
 def line(client: Client, node: str, *, age: int = 0, **more: Any) -> None:
     seen = client.store.run(commands.redis_now()) - age
-    client.store.run(commands.publish_node(node, json.dumps({"seen": seen} | more).encode()))
+    client.store.run(commands.publish_node(KEYS, node, json.dumps({"seen": seen} | more).encode()))
 
 
 # -- pause and resume ----------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_a_pause_again_keeps_what_is_not_given_and_when_it_began(client: Client)
 
 def test_a_pause_whose_time_has_passed_is_no_pause_though_nobody_has_ended_it(client: Client) -> None:
     over = Change("pause:orders.*", '{"reason":"down","until":2000}')
-    client.store.run(commands.set_policies([over], maker="0000000001", now=1_000))
+    client.store.run(commands.set_policies(KEYS, [over], maker="0000000001", now=1_000))
     paused = client.pause("orders.*")
     there = client.policies().pauses["orders.*"]
     assert (there.reason, there.until, paused.changed) == ("", None, True)
@@ -236,7 +236,7 @@ def test_what_a_caller_has_left_half_done_the_next_one_ends(client: Client, step
 def test_queues_that_are_listed_meanwhile_have_it_too(client: Client) -> None:
     plan = plans.pause(client.context(), "orders.*", "", None)
     asked = plan.send(client.store.run_many(list(next(plan))))
-    client.store.run(commands.set_layouts(BOTH[:1], BOTH))
+    client.store.run(commands.set_layouts(KEYS, BOTH[:1], BOTH))
     finish(client, plan, asked)  # it is set; what follows reads the list
     assert {state(client.store, queue, "policies") for queue in range(5)} == {client.policies().version}
 
@@ -285,7 +285,7 @@ def test_policies_that_have_lost_their_last_changes_get_beyond_what_a_queue_know
     """I5: In a cluster the policies get a version beyond the one that a queue has."""
     for match in ("a", "b", "c"):
         client.pause(match)
-    client.store.run(commands.plain("DEL", POLICIES, read=int))
+    client.store.run(commands.plain("DEL", KEYS.policies, read=int))
     paused = client.pause("orders.*")
     assert paused.version == 4
     assert client.policies().paused == ("orders.*",)

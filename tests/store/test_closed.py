@@ -7,7 +7,7 @@ import pytest
 from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import MOVED, Retention
-from delayq.store.keys import META, Layout
+from delayq.store.keys import KEYS, Layout
 from tests.support.final import FORWARDED, ended
 from tests.support.queues import Queue, row, taken
 
@@ -111,15 +111,15 @@ def test_an_open_queue_is_never_done_with_and_many_endings_are_forgotten_step_by
 
 def test_layouts_are_listed_unless_somebody_else_did(q: Queue) -> None:
     one, two, three = (Layout(16),), (Layout(16), Layout(64, 16)), (Layout(64, 16),)
-    assert q.run(commands.layouts()) == ()
-    assert q.run(commands.layout(16)).layouts == one
-    assert q.run(commands.set_layouts(one, two)) == two
-    assert q.run(commands.set_layouts(one, (Layout(16), Layout(8, 16)))) == two
-    assert q.admin.hget(META, "layouts") == b"16 64@16"
-    assert q.run(commands.layout(16)).layouts == two
-    assert q.run(commands.layout(16)).queues == 64
-    assert q.run(commands.set_layouts(two, three)) == three
-    assert q.run(commands.layouts()) == three
-    q.admin.hset(META, "layouts", "many")
-    (answer,) = q.store.run_many([commands.layouts()])
+    assert q.run(commands.layouts(KEYS)) == ()
+    assert q.run(commands.layout(KEYS, 16)).layouts == one
+    assert q.run(commands.set_layouts(KEYS, one, two)) == two
+    assert q.run(commands.set_layouts(KEYS, one, (Layout(16), Layout(8, 16)))) == two
+    assert q.admin.hget(KEYS.meta, "layouts") == b"16 64@16"
+    assert q.run(commands.layout(KEYS, 16)).layouts == two
+    assert q.run(commands.layout(KEYS, 16)).queues == 64
+    assert q.run(commands.set_layouts(KEYS, two, three)) == three
+    assert q.run(commands.layouts(KEYS)) == three
+    q.admin.hset(KEYS.meta, "layouts", "many")
+    (answer,) = q.store.run_many([commands.layouts(KEYS)])
     assert isinstance(answer, StoreError)

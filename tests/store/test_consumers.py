@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from delayq.store import commands
 from delayq.store.commands import Act, FilterOfGroup, Lease, ReceivedEntries, StreamEntry
-from delayq.store.keys import ConsumerKeys, slot_tag
+from delayq.store.keys import KEYS, slot_tag
 from tests.support.amounts import amount
 from tests.support.queues import Queue
 
 STREAM, GROUP = "orders", "mail"
-KEYS = ConsumerKeys(STREAM, GROUP)
+OWN_KEYS = KEYS.consumers(STREAM, GROUP)
 CALLS = (f"call-{n}" for n in count())
 
 
@@ -29,7 +29,7 @@ def append(q: Queue, body: str, tags: str = "") -> str:
 def receive(q: Queue, now: int, most: int = 10, **options: Any) -> ReceivedEntries:
     given: dict[str, Any] = {"lease": 30_000, "call": next(CALLS)} | options
     call, lease = given.pop("call"), given.pop("lease")
-    found = q.run(commands.receive(KEYS, GROUP, call, most, lease, now=now, **given))
+    found = q.run(commands.receive(OWN_KEYS, GROUP, call, most, lease, now=now, **given))
     assert isinstance(found, ReceivedEntries)
     return found
 
@@ -39,11 +39,11 @@ def bodies(found: ReceivedEntries) -> list[str]:
 
 
 def settle(q: Queue, now: int, *acts: Act, **options: Any) -> list[str]:
-    return [one.result for one in q.run(commands.settle_received(KEYS, GROUP, acts, now=now, **options))]
+    return [one.result for one in q.run(commands.settle_received(OWN_KEYS, GROUP, acts, now=now, **options))]
 
 
 def pending(q: Queue) -> int:
-    (lag,) = q.run(commands.group_lags(STREAM, [GROUP]))
+    (lag,) = q.run(commands.group_lags(KEYS, STREAM, [GROUP]))
     assert lag is not None
     return lag.pending
 
@@ -101,12 +101,12 @@ def test_a_message_that_a_call_of_the_same_name_receives_again_is_handed_back_ag
         (entry,) = receive(q, now, call="same").entries
         assert (entry.deliveries, entry.hand_backs) == (backs + 1, backs)
         back = Act("back", entry.lease, 5_000, f"r{backs}")
-        answers = q.run(commands.settle_received(KEYS, GROUP, [back, back], now=now))
+        answers = q.run(commands.settle_received(OWN_KEYS, GROUP, [back, back], now=now))
         assert [(one.result, one.until) for one in answers] == [("ok", now + 5_000)] * 2
     for now in (40_000, 41_000):
         (entry,) = receive(q, now, call="same").entries
         assert entry.reasons == "r0\nr1\nr2"
-        answers = q.run(commands.settle_received(KEYS, GROUP, [Act("release", entry.lease)], now=now))
+        answers = q.run(commands.settle_received(OWN_KEYS, GROUP, [Act("release", entry.lease)], now=now))
         assert [(one.result, one.until) for one in answers] == [("ok", now)]
     assert bodies(receive(q, 42_000)) == ["a"], "it is free"
 
@@ -145,14 +145,14 @@ def test_a_message_that_is_handed_back_comes_again_after_its_pause_with_all_reas
     append(q, "a")
     (entry,) = receive(q, 1_000).entries
     back = Act("back", entry.lease, 10_000, "stock API 503")
-    answers = q.run(commands.settle_received(KEYS, GROUP, [back, back], now=2_000))
+    answers = q.run(commands.settle_received(OWN_KEYS, GROUP, [back, back], now=2_000))
     assert [(one.result, one.until) for one in answers] == [("ok", 12_000), ("ok", 12_000)]
     assert settle(q, 2_000, Act("ack", entry.lease)) == ["lost"]
     assert bodies(receive(q, 11_999)) == []
     (entry,) = receive(q, 12_000).entries
     assert (entry.deliveries, entry.hand_backs, entry.reasons) == (2, 1, "stock API 503")
     last = Act("back", entry.lease, 10_000, "again")
-    (exhausted,) = q.run(commands.settle_received(KEYS, GROUP, [last], now=13_000, most_hand_backs=1))
+    (exhausted,) = q.run(commands.settle_received(OWN_KEYS, GROUP, [last], now=13_000, most_hand_backs=1))
     assert (exhausted.result, exhausted.reasons) == ("exhausted", "stock API 503\nagain")
     assert settle(q, 13_000, Act("ack", entry.lease)) == ["ok"], "who made it a dead letter acknowledges it"
 
@@ -163,7 +163,7 @@ def test_a_last_hand_back_that_made_no_dead_letter_keeps_its_lease_and_its_reaso
 
     def back(entry: StreamEntry, now: int, reason: str) -> tuple[str, str]:
         acts = [Act("back", entry.lease, 5, reason)]
-        (found,) = q.run(commands.settle_received(KEYS, GROUP, acts, now=now, most_hand_backs=0))
+        (found,) = q.run(commands.settle_received(OWN_KEYS, GROUP, acts, now=now, most_hand_backs=0))
         return found.result, found.reasons
 
     for now in (2_000, 3_000):
@@ -208,12 +208,12 @@ def test_a_repeated_hand_back_gets_the_first_answer(q: Queue, ordering_key: str,
                 now += (1, 4_000, 5_000, 12_000)[n]
             case "repeat":
                 for act, until in answers.values():
-                    (found,) = q.run(commands.settle_received(KEYS, GROUP, [act], now=now))
+                    (found,) = q.run(commands.settle_received(OWN_KEYS, GROUP, [act], now=now))
                     assert (found.result, found.until) == ("ok", until)
             case _ if held:
                 lease = held.pop(n % len(held))
                 act = Act("back", lease, 5_000, "why") if what == "back" else Act("release", lease)
-                (found,) = q.run(commands.settle_received(KEYS, GROUP, [act], now=now))
+                (found,) = q.run(commands.settle_received(OWN_KEYS, GROUP, [act], now=now))
                 if found.result == "ok":
                     assert found.until == (now + 5_000 if what == "back" else now)
                     answers[lease.entries] = act, found.until
@@ -234,7 +234,7 @@ def test_the_filter_belongs_to_the_group_and_what_does_not_match_is_acknowledged
     for n in range(25):
         append(q, f"m{n}", "paid" if n % 10 == 9 else "new")
     assert bodies(receive(q, 1_000, 2, tags=("paid", "void"))) == ["m9", "m19"]
-    other = q.run(commands.receive(KEYS, GROUP, "c", 2, 30_000, tags=("new",), now=1_000))
+    other = q.run(commands.receive(OWN_KEYS, GROUP, "c", 2, 30_000, tags=("new",), now=1_000))
     assert other == FilterOfGroup(("paid", "void"))
     assert pending(q) == 2
 
@@ -258,7 +258,7 @@ def test_an_entry_that_was_trimmed_is_forgotten(q: Queue) -> None:
 
 def test_other_keys_of_a_group_lie_in_the_slot_of_its_stream() -> None:
     for stream in ("orders", "delayq:{3}:stream:orders", "{shop}:orders"):
-        assert slot_tag(ConsumerKeys(stream, "g").leases) == slot_tag(stream)
+        assert slot_tag(KEYS.consumers(stream, "g").leases) == slot_tag(stream)
     with pytest.raises(ValueError, match="braces"):
         slot_tag("a}b")
 
@@ -271,10 +271,10 @@ def records(q: Queue) -> tuple[list[str], list[str], list[str]]:
     """The fields and the leases of the group, and what Redis knows as pending."""
     admin = q.server.admin
     fields = sorted(
-        name.decode() for name in admin.hkeys(KEYS.consumers) if name not in (b"filter", b"making", b"inCalls")
+        name.decode() for name in admin.hkeys(OWN_KEYS.consumers) if name not in (b"filter", b"making", b"inCalls")
     )
     waiting = [one["message_id"].decode() for one in admin.xpending_range(STREAM, GROUP, "-", "+", 100)]
-    return fields, [one.decode() for one in admin.zrange(KEYS.leases, 0, -1)], waiting
+    return fields, [one.decode() for one in admin.zrange(OWN_KEYS.leases, 0, -1)], waiting
 
 
 def test_new_messages_of_a_call_have_one_record_until_something_happens_to_a_part_of_them(q: Queue) -> None:
@@ -403,8 +403,8 @@ def test_messages_that_a_version_without_records_of_calls_has_leased_are_kept(q:
     ids = [append(q, body) for body in "abc"]
     admin.xgroup_create(STREAM, GROUP, "0")
     admin.xreadgroup(GROUP, commands.CONSUMER, {STREAM: ">"}, count=3)
-    admin.hset(KEYS.consumers, mapping={"filter": "", **dict.fromkeys(ids, "L old 1 0 ")})
-    admin.zadd(KEYS.leases, dict.fromkeys(ids, 31_000))
+    admin.hset(OWN_KEYS.consumers, mapping={"filter": "", **dict.fromkeys(ids, "L old 1 0 ")})
+    admin.zadd(OWN_KEYS.leases, dict.fromkeys(ids, 31_000))
     assert bodies(receive(q, 1_000)) == []
     assert settle(q, 1_000, Act("ack", Lease(" ".join(ids[:2]), "old"))) == ["ok", "ok"]
     assert bodies(receive(q, 31_000)) == ["c"]
@@ -436,7 +436,7 @@ def test_what_consumers_of_redis_left_pending_is_received_with_its_deliveries_be
     assert settle(q, 3_000, *(Act("ack", one.lease) for one in found.entries)) == ["ok"] * 3
     assert bodies(receive(q, 32_000)) == ["f"]
     assert pending(q) == 1
-    assert not q.server.admin.hexists(KEYS.consumers, "adopted")
+    assert not q.server.admin.hexists(OWN_KEYS.consumers, "adopted")
 
 
 def test_thousands_of_entries_that_consumers_of_redis_left_are_received_in_bounded_calls(q: Queue) -> None:

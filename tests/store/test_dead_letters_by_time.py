@@ -12,7 +12,7 @@ from delayq import Client, InvalidMessage, Message
 from delayq.domain.codec import encode
 from delayq.domain.message import Limits
 from delayq.store.commands import Found
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
 
@@ -29,7 +29,7 @@ class Graves:
     def add(
         self, id: str, buried: int, queue: int, topic: str = "orders", reason: str = "broken", body: str = ""
     ) -> None:
-        keys = queue_keys(queue)
+        keys = KEYS.queue(queue)
         content = encode(Message(topic=topic, body=body, delay_time=0), Limits())
         self._admin.hset(keys.pool, id, b"0000001%013d0" % 20_000 + content)
         self._admin.zadd(keys.dead, {id: buried})
@@ -39,7 +39,7 @@ class Graves:
     def remove(self, id: str) -> None:
         (found,) = (one for one in self.all if one[2] == id)
         self.all.remove(found)
-        keys = queue_keys(found[1])
+        keys = KEYS.queue(found[1])
         self._admin.zrem(keys.dead, id)
         self._admin.hdel(keys.pool, id)
 
@@ -144,8 +144,8 @@ def test_the_next_page_goes_on_where_the_last_one_ended_although_its_letters_are
     # A letter whose record cannot be read has no topic.
     graves.add("gone", 3_000, 0)
     graves.add("damaged", 3_001, 1)
-    valkey.admin.hdel(queue_keys(0).pool, "gone")
-    valkey.admin.hset(queue_keys(1).pool, "damaged", "???")
+    valkey.admin.hdel(KEYS.queue(0).pool, "gone")
+    valkey.admin.hset(KEYS.queue(1).pool, "damaged", "???")
     last = client.dead_letters(100).letters[-2:]
     assert [(one.id, one.record, one.reason) for one in last] == [("gone", None, "broken"), ("damaged", None, "broken")]
     assert ids(client, 10, topic="*")[-1] == "late"

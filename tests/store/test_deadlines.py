@@ -17,7 +17,7 @@ from delayq.store.commands import Act, Change, Command, GroupRecord, Lease
 from delayq.store.connect import server_state
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
-from delayq.store.keys import ConsumerKeys, Layout
+from delayq.store.keys import KEYS, Layout
 from tests.support.proxy import FaultProxy
 from tests.support.queues import AsyncRunner, Queue, give_up_after, row, schedule_command
 from tests.support.servers import ServerUnderTest
@@ -28,7 +28,7 @@ HOUR = 3_600_000
 SOON = 0.3  # s for a reply that does not come
 ONE, TWO = (Layout(16),), (Layout(16), Layout(64, 16))
 
-GROUP = ConsumerKeys("stream", "mail")
+GROUP = KEYS.consumers("stream", "mail")
 RECORD = GroupRecord(topic="orders", group="mail", stream="stream")
 OTHER_RECORD = GroupRecord(topic="orders", group="audit", stream="stream")
 CONTENT = encode(Message(topic="t", expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
@@ -42,38 +42,38 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "redrive": lambda q: commands.redrive(q.keys, ["dead"], now=q.now),
     "discard": lambda q: commands.discard(q.keys, ["dead"], now=q.now),
     "close": lambda q: commands.close(q.keys),
-    "set_layouts": lambda q: commands.set_layouts(ONE, TWO),
-    "set_policies": lambda q: commands.set_policies([Change("pause:orders.*", "{}")], maker="0000000001"),
+    "set_layouts": lambda q: commands.set_layouts(KEYS, ONE, TWO),
+    "set_policies": lambda q: commands.set_policies(KEYS, [Change("pause:orders.*", "{}")], maker="0000000001"),
     "apply_policies": lambda q: commands.apply_policies(q.keys, "0000000001.0000000001", ["orders.*"]),
     "receive": lambda q: commands.receive(GROUP, "mail", "second", 10, 60_000, now=q.now),
     "settle_received": lambda q: commands.settle_received(
         GROUP, "mail", [Act("ack", Lease("1-1", "first"))], now=q.now
     ),
-    "record_group": lambda q: commands.record_group(OTHER_RECORD, now=q.now),
-    "forget_group": lambda q: commands.forget_group([replace(RECORD, since=q.now)], ["new  "]),
+    "record_group": lambda q: commands.record_group(KEYS, OTHER_RECORD, now=q.now),
+    "forget_group": lambda q: commands.forget_group(KEYS, [replace(RECORD, since=q.now)], ["new  "]),
     "destroy_group": lambda q: commands.destroy_group(GROUP, "mail"),
     "give_up": lambda q: commands.give_up(q.keys, [("new", CONTENT, 1, "no stock", b"")], now=q.now),
 }
 
 
 def fill(q: Queue) -> None:
-    q.run(commands.layout(16))
+    q.run(commands.layout(KEYS, 16))
     q.given(row("live", at=90_000), row("dead", at=20_000, keys=("k",)))
     q.bury(*q.take(now=20_000))
     for id in ("1-1", "1-2"):
         q.admin.xadd("stream", {"id": id}, id=id)
     q.run(commands.receive(GROUP, "mail", "first", 1, 60_000, now=q.now))
-    q.run(commands.record_group(RECORD, now=q.now))
+    q.run(commands.record_group(KEYS, RECORD, now=q.now))
 
 
 def everything(q: Queue) -> tuple[Any, ...]:
     """All that one of them may change."""
-    groups = q.run(commands.consumer_groups()), len(q.admin.xinfo_groups("stream"))
+    groups = q.run(commands.consumer_groups(KEYS)), len(q.admin.xinfo_groups("stream"))
     consuming = (
         q.admin.hgetall(GROUP.consumers),
         [one["message_id"] for one in q.admin.xpending_range("stream", "mail", "-", "+", 9)] if groups[1] else [],
     )
-    return q.state(), q.fields(), q.run(commands.layouts()), q.run(commands.policies()), consuming, groups
+    return q.state(), q.fields(), q.run(commands.layouts(KEYS)), q.run(commands.policies(KEYS)), consuming, groups
 
 
 def test_every_promise_has_a_deadline() -> None:

@@ -17,7 +17,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.store import checks, commands
 from delayq.store.connect.durability import believable
-from delayq.store.keys import ConsumerKeys, Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from testbed.process import standing_still
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.policies import put_policy
@@ -107,7 +107,7 @@ def impatient(client: Client) -> Client:
 def bury(client: Client, id: str) -> None:
     """Schedule a message and make a dead letter of it, as a worker does."""
     client.schedule(Message(topic="t", delay_time=0, id=id))
-    keys = queue_keys(Layout(16).queue_of(id))
+    keys = KEYS.queue(Layout(16).queue_of(id))
     assert client.store.run(commands.claim(keys, EPOCH)) is not None
     (one,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=500)))
     assert client.store.run(commands.bury(keys, EPOCH, [(one, 1, "nobody wants it")])) == ["ok"]
@@ -152,11 +152,11 @@ def test_a_consumer_waits_for_replicas_and_the_write_before_the_wait_changes_no_
         assert made.hand_back(three, delay_time="1h").result == "handedBack"
         assert admin.xlen("t") == 3
         record = commands.GroupRecord(topic="t", group="mail", stream="t", since=1)
-        assert made.store.run(commands.record_group(record, now=LATER))
-        (known,) = made.store.run(commands.consumer_groups())
+        assert made.store.run(commands.record_group(KEYS, record, now=LATER))
+        (known,) = made.store.run(commands.consumer_groups(KEYS))
         assert 1 < known.since < LATER  # `receive` recorded the group first
         assert known == structs.replace(record, since=known.since)
-        assert made.store.run(commands.destroy_group(ConsumerKeys("t", "mail"), "mail"))
+        assert made.store.run(commands.destroy_group(KEYS.consumers("t", "mail"), "mail"))
         assert admin.type("t") == b"stream"
         with standing_still(replica), pytest.raises(NotDurable):
             impatient(made).receive("t", group="mail")

@@ -16,7 +16,7 @@ from delayq.domain.message import GROUP_PROPERTY
 from delayq.domain.nodes import LINE_AGE
 from delayq.store import commands
 from delayq.store.commands import Change, GroupRecord, PoliciesSet
-from delayq.store.keys import Layout, ParkedSet, QueueKeys, dead_id, queue_keys
+from delayq.store.keys import KEYS, Layout, ParkedSet, QueueKeys, dead_id
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
 
@@ -34,7 +34,7 @@ class World:
         self.version = ""
 
     def keys(self, id: str) -> QueueKeys:
-        return queue_keys(Layout(16).queue_of(id))
+        return KEYS.queue(Layout(16).queue_of(id))
 
     def add(self, id: str, after: int = -1_000, **more: Any) -> str:
         return self.client.schedule(Message(topic="orders", expect_date=self.now + after, id=id, **more)).id
@@ -45,7 +45,7 @@ class World:
         queue = self.keys(id).number
         line = {"seen": self.now + seen, "queues": {queue: {"epoch": EPOCH}}, "routes": [route]}
         self.run(commands.claim(self.keys(id), EPOCH))
-        self.run(commands.publish_node("node-1", json.dumps(line).encode()))
+        self.run(commands.publish_node(KEYS, "node-1", json.dumps(line).encode()))
 
     def pull(self, id: str, now: int | str = "") -> dict[str, Taken]:
         """By id what its queue hands out, in order."""
@@ -68,7 +68,7 @@ class World:
 
     def put(self, id: str, field: str, value: str, *paused: str) -> None:
         """A policy or a pause, brought to the queue of a message."""
-        made = self.run(commands.set_policies([Change(field, value)], maker=MAKER))
+        made = self.run(commands.set_policies(KEYS, [Change(field, value)], maker=MAKER))
         assert isinstance(made, PoliciesSet)
         self.version = made.version
         self.run(commands.apply_policies(self.keys(id), made.version, paused))
@@ -279,7 +279,7 @@ def test_one_that_died_in_a_consumer_group_leads_to_the_dead_letter_of_the_group
     assert [found.reason for id in "ab" if (found := client.get(id))] == [None, None]
     groups = {"mail": "orders", "sms": "orders", "stock": "orders", "press": "reviews"}
     for group, topic in groups.items():
-        world.run(commands.record_group(GroupRecord(topic=topic, group=group, stream="stream")))
+        world.run(commands.record_group(KEYS, GroupRecord(topic=topic, group=group, stream="stream")))
     made = [
         ("mail", "orders", "mail"),
         ("press", "reviews", "press"),

@@ -71,8 +71,8 @@ def test_a_pause_ends_its_wait_for_messages_that_arrive(client: Client, monkeypa
 
     real = policies.paused
 
-    def one_arrives(found: Any) -> Any:
-        done = yield from real(found)
+    def one_arrives(keys: Any, found: Any) -> Any:
+        done = yield from real(keys, found)
         return type(done)(**{name: getattr(done, name) for name in done.__struct_fields__} | {"in_flight": 1})
 
     monkeypatch.setattr(policies, "paused", one_arrives)

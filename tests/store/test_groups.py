@@ -34,12 +34,12 @@ from delayq.store.commands import (
     ReceivedEntries,
     UnknownGroup,
 )
-from delayq.store.keys import AUDIT, GROUPS, MAKINGS, ConsumerKeys, Layout
+from delayq.store.keys import KEYS, Layout
 from tests.support.queues import Queue
 from tests.support.servers import ServerUnderTest
 
 STREAM, GROUP = "orders", "mail"
-KEYS = ConsumerKeys(STREAM, GROUP)
+OWN_KEYS = KEYS.consumers(STREAM, GROUP)
 CALLS = (f"call-{n}" for n in count())
 RECORD = GroupRecord(topic="orders", group="mail", stream="orders", since=1_000)
 SHARED = GroupRecord(topic="orders", group="mail", stream="own orders", queues=(0, 15), since=1_000)
@@ -51,13 +51,13 @@ def append(q: Queue, id: str, at: int) -> None:
 
 
 def receive(q: Queue, now: int, most: int = 10, lease: int = 100, start: str = "0") -> list[Lease]:
-    found = q.run(commands.receive(KEYS, GROUP, next(CALLS), most, lease, start=start, now=now))
+    found = q.run(commands.receive(OWN_KEYS, GROUP, next(CALLS), most, lease, start=start, now=now))
     assert isinstance(found, ReceivedEntries)
     return [one.lease for one in found.entries]
 
 
 def lag(q: Queue, now: int) -> GroupLag | None:
-    (found,) = q.run(commands.group_lags(STREAM, [GROUP], now=now))
+    (found,) = q.run(commands.group_lags(KEYS, STREAM, [GROUP], now=now))
     return found
 
 
@@ -66,10 +66,13 @@ def lag(q: Queue, now: int) -> GroupLag | None:
 
 def test_a_group_that_the_stream_does_not_have_is_unknown_once_there_are_entries(q: Queue) -> None:
     nothing = GroupLag(waiting=0, pending=0, handed_back=0, filter=(), last_receive=None, ready=None, oldest=None)
-    assert q.run(commands.group_lags(STREAM, [GROUP, "other"], now=1)) == [nothing, nothing]
+    assert q.run(commands.group_lags(KEYS, STREAM, [GROUP, "other"], now=1)) == [nothing, nothing]
     append(q, "a", 1_000)
     receive(q, 2_000)
-    assert [found is None for found in q.run(commands.group_lags(STREAM, ["other", GROUP], now=1))] == [True, False]
+    assert [found is None for found in q.run(commands.group_lags(KEYS, STREAM, ["other", GROUP], now=1))] == [
+        True,
+        False,
+    ]
 
 
 def test_what_waits_what_is_leased_and_what_was_handed_back_are_counted(q: Queue) -> None:
@@ -78,7 +81,7 @@ def test_what_waits_what_is_leased_and_what_was_handed_back_are_counted(q: Queue
     leases = receive(q, 2_000, 4, lease=500)
     acts = [Act("ack", leases[0]), Act("back", leases[1], 900), Act("release", leases[2])]
     for _ in range(2):  # a repeated call counts nothing twice
-        q.run(commands.settle_received(KEYS, GROUP, acts, now=2_100))
+        q.run(commands.settle_received(OWN_KEYS, GROUP, acts, now=2_100))
     found = lag(q, 2_050)
     assert found is not None
     assert (found.waiting, found.pending, found.handed_back) == (1, 3, 2)
@@ -107,7 +110,7 @@ def test_a_message_is_ready_from_its_delivery_or_from_the_end_of_its_lease_or_pa
 def test_the_filter_of_the_group_and_when_it_received_are_shown(q: Queue) -> None:
     append(q, "a", 1_000)
     before = q.run(commands.redis_now())
-    q.run(commands.receive(KEYS, GROUP, "c", 10, 100, tags=("paid", "void"), now=2_000))
+    q.run(commands.receive(OWN_KEYS, GROUP, "c", 10, 100, tags=("paid", "void"), now=2_000))
     found = lag(q, 2_000)
     assert found is not None
     assert found.filter == ("paid", "void")
@@ -162,14 +165,14 @@ def test_the_lag_of_a_random_life_is_what_redis_lists(q: Queue, steps: list[tupl
         elif name == "delete" and (entries := admin.xrange(STREAM)):
             admin.xdel(STREAM, entries[values[0] % len(entries)][0])
         elif name in ("ack", "extend", "back", "release") and leases:
-            q.run(commands.settle_received(KEYS, GROUP, [Act(name, leases[values[0] % len(leases)], 50)], now=now))
+            q.run(commands.settle_received(OWN_KEYS, GROUP, [Act(name, leases[values[0] % len(leases)], 50)], now=now))
         assert_like_redis(q, now)
 
 
 def assert_like_redis(q: Queue, now: int) -> None:
     """Compare the lag with the entries of the stream and the pending ones of the group."""
     admin, found = q.server.admin, lag(q, now)
-    if not admin.exists(KEYS.consumers):
+    if not admin.exists(OWN_KEYS.consumers):
         assert (found is None) == bool(admin.exists(STREAM) and admin.xlen(STREAM))
         return
     assert found is not None
@@ -177,8 +180,8 @@ def assert_like_redis(q: Queue, now: int) -> None:
     entries = [id.decode() for id, _ in admin.xrange(STREAM)]
     waiting = [id.decode() for id, _ in admin.xrange(STREAM, min=f"({last}")]
     pending = [one["message_id"].decode() for one in admin.xpending_range(STREAM, GROUP, "-", "+", 100)]
-    states = {id.decode(): text[:1] for id, text in admin.hgetall(KEYS.consumers).items()}
-    for name, record in admin.hgetall(KEYS.consumers).items():
+    states = {id.decode(): text[:1] for id, text in admin.hgetall(OWN_KEYS.consumers).items()}
+    for name, record in admin.hgetall(OWN_KEYS.consumers).items():
         if name.startswith(b"call:"):  # Redis knows only the first entry of a call as pending
             _, *ids = record.decode().split()
             assert ids[0] in pending
@@ -200,14 +203,14 @@ def assert_like_redis(q: Queue, now: int) -> None:
 
 
 def test_a_group_is_recorded_once_and_keeps_the_time_of_its_first_record(q: Queue) -> None:
-    assert q.run(commands.consumer_groups()) == []
+    assert q.run(commands.consumer_groups(KEYS)) == []
     for now in (1_000, 2_000):
-        assert q.run(commands.record_group(RECORD, now=now))
-        assert q.run(commands.record_group(SHARED, now=now))
-    assert q.run(commands.consumer_groups()) == [RECORD, SHARED]
-    assert RECORD.streams == ["orders"]
-    assert SHARED.streams[:2] == ["delayq:{0}:stream:own orders", "delayq:{1}:stream:own orders"]
-    assert len(SHARED.streams) == 16
+        assert q.run(commands.record_group(KEYS, RECORD, now=now))
+        assert q.run(commands.record_group(KEYS, SHARED, now=now))
+    assert q.run(commands.consumer_groups(KEYS)) == [RECORD, SHARED]
+    assert RECORD.streams(KEYS) == ["orders"]
+    assert SHARED.streams(KEYS)[:2] == ["delayq:{0}:stream:own orders", "delayq:{1}:stream:own orders"]
+    assert len(SHARED.streams(KEYS)) == 16
 
 
 FOREIGN = ["notanumber", "1 2", "9" * 400, "9" * 15, "1 0 999999999", "1 9 2", "1 -2 3", "", "\xff", "１"]
@@ -216,23 +219,23 @@ FOREIGN = ["notanumber", "1 2", "9" * 400, "9" * 15, "1 0 999999999", "1 9 2", "
 @pytest.mark.parametrize("value", FOREIGN)
 def test_a_record_that_somebody_else_wrote_names_a_group_and_is_replaced_or_forgotten(q: Queue, value: str) -> None:
     for field in ("junk", "a b", b"\xff \xff \xff", "a  b", "a b ", "a/b c d"):
-        q.server.admin.hset(GROUPS, field, "1")
-    q.run(commands.record_group(RECORD, now=1_000))
-    q.server.admin.hset(GROUPS, "orders sms orders", value)
+        q.server.admin.hset(KEYS.groups, field, "1")
+    q.run(commands.record_group(KEYS, RECORD, now=1_000))
+    q.server.admin.hset(KEYS.groups, "orders sms orders", value)
     other = replace(RECORD, group="sms", since=0, foreign=value.encode())
-    assert [(one.field, one.since) for one in q.run(commands.consumer_groups())] == [
+    assert [(one.field, one.since) for one in q.run(commands.consumer_groups(KEYS))] == [
         (RECORD.field, 1_000),
         (other.field, 0),
     ]
-    assert q.run(commands.group_queues(other.field)) is None
-    q.server.admin.hset(MAKINGS, other.field, "junk")
-    assert q.run(commands.record_group(other, "name", now=2_000)) == "made"
-    _, found = q.run(commands.consumer_groups())
+    assert q.run(commands.group_queues(KEYS, other.field)) is None
+    q.server.admin.hset(KEYS.makings, other.field, "junk")
+    assert q.run(commands.record_group(KEYS, other, "name", now=2_000)) == "made"
+    _, found = q.run(commands.consumer_groups(KEYS))
     assert found == replace(RECORD, group="sms", since=found.since)
     assert found.since in (1, 2_000), "the time of the record if it has one, else now"
-    q.server.admin.hset(GROUPS, other.field, value)
-    (found,) = [one for one in q.run(commands.consumer_groups()) if one.group == "sms"]
-    assert q.run(commands.forget_group([found], ["junk"])) == Forgotten(1, 0)
+    q.server.admin.hset(KEYS.groups, other.field, value)
+    (found,) = [one for one in q.run(commands.consumer_groups(KEYS)) if one.group == "sms"]
+    assert q.run(commands.forget_group(KEYS, [found], ["junk"])) == Forgotten(1, 0)
 
 
 @pytest.mark.parametrize("value", [b"x", b"1 2 3", b"\xff", b"1 2 3-0 \xff"])
@@ -240,7 +243,7 @@ def test_fields_of_a_group_that_somebody_else_wrote_keep_no_lag_from_being_read(
     append(q, "a", 1_000)
     receive(q, 2_000)
     for name in ("foreign", "filter", "handedBack", "inCalls"):
-        q.server.admin.hset(KEYS.consumers, name, value)
+        q.server.admin.hset(OWN_KEYS.consumers, name, value)
     found = lag(q, 3_000)
     assert found is not None
     assert (found.waiting, found.pending) == (0, 1)
@@ -249,22 +252,22 @@ def test_fields_of_a_group_that_somebody_else_wrote_keep_no_lag_from_being_read(
 def test_queues_of_an_older_layout_stay_in_the_record(q: Queue) -> None:
     for first, last in ((16, 79), (0, 15), (20, 30)):
         record = GroupRecord(topic="orders", group="mail", stream="orders", queues=(first, last))
-        assert q.run(commands.record_group(record, now=1_000))
-    (found,) = q.run(commands.consumer_groups())
+        assert q.run(commands.record_group(KEYS, record, now=1_000))
+    (found,) = q.run(commands.consumer_groups(KEYS))
     assert (found.queues, found.since) == ((0, 79), 1_000)
 
 
 def test_groups_are_bounded_and_a_recorded_one_is_never_refused(q: Queue) -> None:
-    assert q.run(commands.record_group(RECORD, most=1, now=1_000))
+    assert q.run(commands.record_group(KEYS, RECORD, most=1, now=1_000))
     other = GroupRecord(topic="orders", group="sms", stream="orders")
-    assert q.run(commands.record_group(other, most=1, now=1_000)) == "full"
-    assert q.run(commands.record_group(RECORD, most=1, now=1_000))
-    assert q.run(commands.consumer_groups()) == [RECORD]
+    assert q.run(commands.record_group(KEYS, other, most=1, now=1_000)) == "full"
+    assert q.run(commands.record_group(KEYS, RECORD, most=1, now=1_000))
+    assert q.run(commands.consumer_groups(KEYS)) == [RECORD]
 
 
 def test_a_call_without_a_start_makes_no_group(q: Queue) -> None:
     append(q, "a", 1_000)
-    asked = commands.receive(KEYS, GROUP, "c", 10, 100, start="", now=2_000)
+    asked = commands.receive(OWN_KEYS, GROUP, "c", 10, 100, start="", now=2_000)
     assert q.run(asked) == UnknownGroup("1000-0")
     assert q.server.admin.xinfo_groups(STREAM) == []
     receive(q, 2_000)
@@ -273,22 +276,22 @@ def test_a_call_without_a_start_makes_no_group(q: Queue) -> None:
 
 def test_a_deleted_group_leaves_nothing_but_its_stream_and_an_entry_of_the_audit(q: Queue) -> None:
     append(q, "a", 1_000)
-    q.run(commands.record_group(RECORD, now=1_000))
+    q.run(commands.record_group(KEYS, RECORD, now=1_000))
     (lease,) = receive(q, 2_000)
-    q.run(commands.settle_received(KEYS, GROUP, [Act("back", lease, 900)], now=2_100))
+    q.run(commands.settle_received(OWN_KEYS, GROUP, [Act("back", lease, 900)], now=2_100))
     for deleted in (True, False):
-        assert q.run(commands.destroy_group(KEYS, GROUP)) is deleted
-        making = q.run(commands.group_making(RECORD.field))
-        assert q.run(commands.forget_group([RECORD], [making], entry=ENTRY)) == Forgotten(deleted, 0)
-    assert set(map(bytes.decode, q.server.admin.scan_iter())) == {STREAM, AUDIT}
-    assert [fields[b"on"] for _, fields in q.server.admin.xrange(AUDIT)] == [b"orders mail"]
+        assert q.run(commands.destroy_group(OWN_KEYS, GROUP)) is deleted
+        making = q.run(commands.group_making(KEYS, RECORD.field))
+        assert q.run(commands.forget_group(KEYS, [RECORD], [making], entry=ENTRY)) == Forgotten(deleted, 0)
+    assert set(map(bytes.decode, q.server.admin.scan_iter())) == {STREAM, KEYS.audit}
+    assert [fields[b"on"] for _, fields in q.server.admin.xrange(KEYS.audit)] == [b"orders mail"]
     assert len(receive(q, 3_000)) == 1
 
 
 @pytest.mark.parametrize("field", ["orders mail a stream", "orders mail orders"])
 def test_a_record_has_topic_group_and_stream(q: Queue, field: str) -> None:
-    q.server.admin.hset(GROUPS, field, "1000")
-    (found,) = q.run(commands.consumer_groups())
+    q.server.admin.hset(KEYS.groups, field, "1000")
+    (found,) = q.run(commands.consumer_groups(KEYS))
     assert (found.topic, found.group, found.stream) == tuple(field.split(" ", 2))
 
 
@@ -337,7 +340,9 @@ def test_groups_are_listed_deleted_and_received_beside_records_that_somebody_els
 ) -> None:
     entry(valkey, "a")
     client.receive(TOPIC, group="mail")
-    valkey.admin.hset(GROUPS, mapping={"junk": "1", f"{TOPIC} sms {TOPIC}": "junk", f"{TOPIC} fax {TOPIC}": "junk"})
+    valkey.admin.hset(
+        KEYS.groups, mapping={"junk": "1", f"{TOPIC} sms {TOPIC}": "junk", f"{TOPIC} fax {TOPIC}": "junk"}
+    )
     assert [one.group for one in client.consumers()] == ["fax", "mail", "sms"]
     assert [one.id for one in client.receive(TOPIC, group="sms")] == ["a"]
     assert client.delete_group(TOPIC, "fax").changed
@@ -358,10 +363,10 @@ def test_a_group_of_the_streams_of_queues_is_one_group(valkey: ServerUnderTest) 
         assert (found.waiting, found.leased, found.handed_back, found.lag) == (0, 2, 1, 3)
         entry(valkey, "new", f"delayq:{{2}}:stream:{TOPIC}")
         assert one_group(client).waiting == 1
-        (record,) = client.store.run(commands.consumer_groups())
+        (record,) = client.store.run(commands.consumer_groups(KEYS))
         assert (record.stream, record.queues) == (TOPIC, (0, 3))
         assert client.delete_group(TOPIC, "mail").changed
-        assert [valkey.admin.xinfo_groups(stream) for stream in record.streams] == [[]] * 4
+        assert [valkey.admin.xinfo_groups(stream) for stream in record.streams(KEYS)] == [[]] * 4
 
 
 def test_a_stream_that_the_group_cannot_read_yet_makes_its_lag_unknown(client: Client, valkey: ServerUnderTest) -> None:
@@ -420,10 +425,10 @@ def received(client: Client, **options: Any) -> list[str]:
 def reshard(client: Client, to: int) -> None:
     layouts = client.context().layouts
     first = layouts.known[-1].first + layouts.known[-1].queues
-    (listed,) = client.store.run_many([commands.layouts()])
+    (listed,) = client.store.run_many([commands.layouts(KEYS)])
     assert not isinstance(listed, StoreError)
     newer = (*listed, Layout(to, first))
-    assert client.store.run(commands.set_layouts(listed, newer))
+    assert client.store.run(commands.set_layouts(KEYS, listed, newer))
     layouts.take(newer)
 
 
@@ -452,7 +457,7 @@ def test_a_known_group_begins_at_the_beginning_of_the_streams_of_a_reshard(
         for number in last.numbers:
             entry(valkey, f"m{number}", own_stream(number))
         assert received(queues, start=start) == sorted(f"m{number}" for number in last.numbers)
-    (record,) = queues.store.run(commands.consumer_groups())
+    (record,) = queues.store.run(commands.consumer_groups(KEYS))
     assert record.queues == (0, 27)
 
 
@@ -464,7 +469,7 @@ def test_messages_in_the_streams_of_a_layout_that_was_removed_are_received_and_a
         entry(valkey, f"m{number}", own_stream(number))
     reshard(queues, 8)
     listed = queues.context().layouts.known
-    assert queues.store.run(commands.set_layouts(listed, listed[1:]))
+    assert queues.store.run(commands.set_layouts(KEYS, listed, listed[1:]))
     settings = load_settings(redis_url=valkey.url, queues=8)
     with Client(settings=settings, routes=PER_QUEUE) as later:
         got = later.receive(TOPIC, group="mail", max=100)
@@ -511,7 +516,7 @@ def test_a_group_is_made_again_though_one_of_its_leases_has_ended_or_a_call_is_r
     client: Client, valkey: ServerUnderTest
 ) -> None:
     entry(valkey, "a")
-    keys = ConsumerKeys(TOPIC, "mail")
+    keys = KEYS.consumers(TOPIC, "mail")
     consumer = given_consumer(TOPIC, "mail", "beginning", ())
     client.run(lambda context: receiving.receive(context, consumer, 10, 1_000, "again"))
     valkey.admin.zadd(keys.leases, {"call:again": 1}, xx=True)
@@ -538,7 +543,7 @@ def test_a_key_of_another_type_in_place_of_the_stream_is_named(client: Client, v
 
 def test_a_group_whose_record_is_lost_is_recorded_again(client: Client, valkey: ServerUnderTest) -> None:
     assert received(client, start="end") == []
-    valkey.admin.delete(GROUPS, MAKINGS)
+    valkey.admin.delete(KEYS.groups, KEYS.makings)
     entry(valkey, "a")
     with Client(valkey.url) as other:
         assert received(other, start="end") == ["a"]
@@ -549,7 +554,7 @@ def test_a_client_looks_for_the_record_of_its_group_once_a_minute(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received(client)
-    valkey.admin.delete(GROUPS)
+    valkey.admin.delete(KEYS.groups)
     received(client)
     assert client.consumers() == []
     monkeypatch.setattr(known_groups, "LOOK_EVERY", 0)
@@ -561,7 +566,7 @@ def test_first_calls_at_once_with_different_filters_make_one_group_with_one_filt
     queues: Client, valkey: ServerUnderTest
 ) -> None:
     record = GroupRecord(topic=TOPIC, group="mail", stream=TOPIC, queues=(0, 3))
-    queues.store.run(commands.record_group(record, "other", tags=("paid",)))  # another call has come so far
+    queues.store.run(commands.record_group(KEYS, record, "other", tags=("paid",)))  # another call has come so far
     with pytest.raises(OtherFilter, match="paid"):
         received(queues, tags=("void",))
     assert [valkey.admin.exists(own_stream(number)) for number in range(4)] == [0] * 4

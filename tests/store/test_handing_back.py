@@ -17,7 +17,7 @@ from delayq.client.consuming.settling import HAND_BACK_DELAYS, Settlement
 from delayq.received import Received
 from delayq.store import commands
 from delayq.store.commands import Found
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.support.amounts import amount
 from tests.support.hand_backs import next_id
 from tests.support.policies import put_policy
@@ -117,7 +117,7 @@ class Deliveries:
         if look(self._client, id).state not in ("due", "inFlight"):
             return None
         one = delivered(self._client, id)
-        keys = queue_keys(Layout(16).queue_of(id))
+        keys = KEYS.queue(Layout(16).queue_of(id))
         pulled = taken(self._client.store.run(commands.pull(keys, EPOCH, offset=0, room=500, version=self._policies)))
         self._pulled |= {each.id: each for each in pulled}
         assert self._client.store.run(commands.ack(keys, EPOCH, [self._pulled.pop(id)])) == (True, 1)
@@ -267,7 +267,7 @@ def test_another_message_of_this_id_is_a_conflict_also_when_it_has_ended(client:
     elif end == "cancelled":
         assert client.cancel(id).result == "cancelled"
     elif end == "dead":
-        keys = queue_keys(Layout(16).queue_of(id))
+        keys = KEYS.queue(Layout(16).queue_of(id))
         (found,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=500)))
         assert client.store.run(commands.bury(keys, EPOCH, [(found, 1, "why")])) == ["ok"]
     for reason in ("first", "second"):

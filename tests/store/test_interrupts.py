@@ -26,7 +26,7 @@ from delayq.store.commands import plain
 from delayq.store.connect import server_state
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Semaphore
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.amounts import amount
 from tests.support.proxy import FaultProxy
 from tests.support.queues import row, schedule_command
@@ -234,7 +234,7 @@ def test_hiredis_gets_no_numbers(valkey: ServerUnderTest, monkeypatch: pytest.Mo
     monkeypatch.setattr(server_state, "pack_command", pack)
     monkeypatch.setattr("redis.connection.hiredis.pack_command", pack)
     with closing(Store(valkey.url.replace("/0", "/3"), timeout=PATIENCE)) as store:
-        store.run(schedule_command(queue_keys(0), row("a", at=20_000), now=1))
-        store.run(commands.layout(16))
+        store.run(schedule_command(KEYS.queue(0), row("a", at=20_000), now=1))
+        store.run(commands.layout(KEYS, 16))
     assert "SELECT" in packed or b"SELECT" in packed
     assert {type(word) for word in packed} <= {str, bytes}

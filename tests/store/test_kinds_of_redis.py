@@ -17,6 +17,7 @@ from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
+from delayq.store.keys import KEYS
 from delayq.targets import open_target
 from tests.support.clusters import SLOTS, Member
 from tests.support.deliveries import delivery
@@ -79,7 +80,7 @@ def test_the_url_of_another_kind_is_refused_with_the_right_one_and_nothing_is_ch
     with closing(make(f"{scheme}://{LOCALHOST}:{ports[kind]}{path}", timeout=PATIENCE)) as store:
         for _ in range(2):
             with pytest.raises(WrongRedis) as caught:
-                store.run(commands.layout(16))
+                store.run(commands.layout(KEYS, 16))
             told = str(caught.value)
             assert told.startswith(f"the Redis URL is wrong: it begins with {scheme}://, but {KINDS[kind]}")
         assert [type(one) for one in store.run_many([write("a"), write("b")])] == [WrongRedis] * 2
@@ -155,11 +156,11 @@ def test_the_next_sentinel_is_asked_within_the_call(valkey: ServerUnderTest, mak
                 naming(stack, *(named[one] for one in wrong), right) as url,
                 closing(make(url, timeout=PATIENCE)) as store,
             ):
-                assert store.run(commands.layout(16)).queues == 16, wrong
+                assert store.run(commands.layout(KEYS, 16)).queues == 16, wrong
         with naming(stack, *named.values(), right) as url, closing(make(url, timeout=PATIENCE)) as store:
-            assert store.run(commands.layout(16)).queues == 16
+            assert store.run(commands.layout(KEYS, 16)).queues == 16
             with closing(make(url, timeout=PATIENCE)) as other:  # one process of a command, as of cron
-                assert other.run(commands.layout(16)).queues == 16
+                assert other.run(commands.layout(KEYS, 16)).queues == 16
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -174,4 +175,4 @@ def test_if_all_sentinels_are_wrong_the_reason_is_told_and_each_server_is_tried_
             with naming(stack, *(named[one] for one in wrong)) as url, closing(make(url, timeout=PATIENCE)) as store:
                 for _ in range(2):
                     with pytest.raises(StoreUnavailable, match=reason):
-                        store.run(commands.layout(16))
+                        store.run(commands.layout(KEYS, 16))

@@ -13,7 +13,7 @@ from delayq.config import Settings
 from delayq.domain.message import Message
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import LOOK_EVERY, Layout, queue_keys
+from delayq.store.keys import KEYS, LOOK_EVERY, Layout
 from delayq.testing import ManualClock
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
@@ -26,9 +26,9 @@ PATIENT = Settings(redis_timeout=REDIS_TIMEOUT)
 def list_64(store: Store) -> tuple[Layout, Layout]:
     """The reshard of an empty Redis, from 16 to 64 queues."""
     both = (Layout(16), Layout(64, 16))
-    assert store.run(commands.set_layouts(both[:1], both)) == both
+    assert store.run(commands.set_layouts(KEYS, both[:1], both)) == both
     for queue in both[0].numbers:
-        store.run(commands.close(queue_keys(queue)))
+        store.run(commands.close(KEYS.queue(queue)))
     return both
 
 
@@ -41,7 +41,7 @@ def test_a_client_of_long_ago_goes_on_after_the_reshard_and_after_the_drop(valke
         assert [one.id for one in old.find("k")] == ["kept", "new"]
         with Client(valkey.url, settings=PATIENT) as young:
             assert {one.result for one in young.cancel_many(["kept", "new"])} == {"cancelled"}
-        old.store.run(commands.set_layouts(both, both[1:]))
+        old.store.run(commands.set_layouts(KEYS, both, both[1:]))
         with Client(valkey.url, settings=PATIENT) as last:
             late = last.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late"))
         found = old.get("late")
@@ -57,7 +57,7 @@ def test_a_client_learns_after_a_while_which_layouts_are_gone(valkey: ServerUnde
         both = list_64(client.store)
         client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="mine"))
         assert client.context().layouts.known == both
-        client.store.run(commands.set_layouts(both, both[1:]))
+        client.store.run(commands.set_layouts(KEYS, both, both[1:]))
         client.context()
         assert client.context().layouts.known == both
         clock.advance(LOOK_EVERY)
@@ -68,7 +68,7 @@ def bury(client: Client, id: str) -> None:
     """Make a message a dead letter, whenever it is due."""
     there = client.get(id)
     assert there is not None
-    keys = queue_keys(there.queue)
+    keys = KEYS.queue(there.queue)
     later = 4_000_000_000_000
     (found,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=10, node_now=later, now=later)))
     client.store.run(commands.bury(keys, EPOCH, [(found, 1, "no")]))

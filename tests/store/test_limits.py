@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from delayq.store import commands
 from delayq.store.commands import SlotRequest
+from delayq.store.keys import KEYS
 from tests.support.amounts import amount
 from tests.support.queues import Queue
 
@@ -43,7 +44,7 @@ def test_no_more_is_granted_than_a_plain_bucket_has_and_no_less_while_no_clock_g
             now += steps[place - 1]
             back = back or steps[place - 1] < 0
         there = plain.see(now)
-        granted = q.run(commands.spend("x", rate, burst, wanted, now=now))
+        granted = q.run(commands.spend(KEYS, "x", rate, burst, wanted, now=now))
         assert 0 <= granted.count <= wanted
         assert granted.count <= there + slack
         assert back or granted.count >= min(wanted, int(there - slack))
@@ -51,12 +52,14 @@ def test_no_more_is_granted_than_a_plain_bucket_has_and_no_less_while_no_clock_g
         if granted.count < wanted:
             assert granted.wait > 0
             q.admin.set("delayq:rate:y", q.admin.get("delayq:rate:x"))
-            assert q.run(commands.spend("y", rate, burst, 1, now=now + granted.wait)).count == 1, "the wait was enough"
+            assert q.run(commands.spend(KEYS, "y", rate, burst, 1, now=now + granted.wait)).count == 1, (
+                "the wait was enough"
+            )
 
 
 def test_a_job_gets_whole_batches_and_what_was_not_spent_is_not_saved_up(q: Queue) -> None:
     def spend(count: int, now: int) -> tuple[int, int]:
-        granted = q.run(commands.spend("{0}job", 1_000, count, count, whole=True, now=now))
+        granted = q.run(commands.spend(KEYS, "{0}job", 1_000, count, count, whole=True, now=now))
         return granted.count, granted.wait
 
     assert [spend(100, 10_000), spend(50, 10_000), spend(50, 10_099), spend(50, 10_100)] == [
@@ -70,14 +73,14 @@ def test_a_job_gets_whole_batches_and_what_was_not_spent_is_not_saved_up(q: Queu
 
 
 def test_a_higher_rate_counts_at_once_the_last_second_is_told_and_who_asks_too_late_is_granted_none(q: Queue) -> None:
-    assert q.run(commands.spend("x", 0.01, 1, 5, now=10_000)).count == 1
-    assert q.run(commands.spend("x", 1_000, 10, 5, now=10_000)) == commands.Granted(0, 1, 10_000)
-    assert q.run(commands.spend("x", 1_000, 10, 5, now=10_005)).count == 5
-    assert q.run(commands.spend("x", 1_000, 10, 9, now=11_500)).count == 9
-    spent = q.run(commands.spent("x"))
+    assert q.run(commands.spend(KEYS, "x", 0.01, 1, 5, now=10_000)).count == 1
+    assert q.run(commands.spend(KEYS, "x", 1_000, 10, 5, now=10_000)) == commands.Granted(0, 1, 10_000)
+    assert q.run(commands.spend(KEYS, "x", 1_000, 10, 5, now=10_005)).count == 5
+    assert q.run(commands.spend(KEYS, "x", 1_000, 10, 9, now=11_500)).count == 9
+    spent = q.run(commands.spent(KEYS, "x"))
     assert [spent.last_second(now) for now in (11_999, 12_000, 12_999, 13_000)] == [6, 9, 9, 0]
     for until, count in ((10_000, 0), (10_001, 8)):
-        granted = q.run(commands.spend("late", 10, 8, 8, until=until, now=10_001))
+        granted = q.run(commands.spend(KEYS, "late", 10, 8, 8, until=until, now=10_001))
         assert granted == commands.Granted(count, 0, 10_001)
 
 
@@ -100,7 +103,7 @@ def test_no_more_slots_are_taken_than_there_are_and_none_is_lost(
         now += later
         back = list(plain)[:returned]
         plain = {name: expires for name, expires in plain.items() if name not in back and expires > now}
-        ask = commands.take_slots([SlotRequest("x", most, LIFE, wanted, str(call), back)], now=now)
+        ask = commands.take_slots(KEYS, [SlotRequest("x", most, LIFE, wanted, str(call), back)], now=now)
         (taken,) = q.run(ask)
         assert taken == min(wanted, most - len(plain))
         assert not twice or q.run(ask) == [taken]
@@ -110,7 +113,7 @@ def test_no_more_slots_are_taken_than_there_are_and_none_is_lost(
 
 def test_a_clock_that_was_set_back_keeps_no_slot_for_longer_than_it_was_taken_for(q: Queue) -> None:
     def take(now: int, life: int, call: str) -> int:
-        return q.run(commands.take_slots([SlotRequest("x", 2, life, 1, call)], now=now))[0]
+        return q.run(commands.take_slots(KEYS, [SlotRequest("x", 2, life, 1, call)], now=now))[0]
 
     assert [take(900_000, 1_000, "a"), take(900_000, 500, "b"), take(10_000, 1_000, "c")] == [1, 1, 0]
     assert [take(10_500, 1_000, "d"), take(10_999, 1_000, "e"), take(11_000, 1_000, "f")] == [1, 0, 1]
@@ -120,7 +123,9 @@ def test_a_clock_that_was_set_back_keeps_no_slot_for_longer_than_it_was_taken_fo
 def test_one_call_takes_and_returns_slots_of_several_limits(q: Queue) -> None:
     def take(call: str, *wanted: tuple[str, int, list[str]], now: int) -> list[int]:
         return q.run(
-            commands.take_slots([SlotRequest(name, 2, LIFE, n, call, given) for name, n, given in wanted], now=now)
+            commands.take_slots(
+                KEYS, [SlotRequest(name, 2, LIFE, n, call, given) for name, n, given in wanted], now=now
+            )
         )
 
     assert take("a", ("x", 1, []), ("y", 5, []), now=1_000) == [1, 2]
@@ -134,7 +139,7 @@ def test_one_call_takes_and_returns_slots_of_several_limits(q: Queue) -> None:
 
 def test_a_request_by_former_policies_is_granted_nothing_and_changes_nothing(q: Queue) -> None:
     def spend(rate: float, version: str, now: int) -> commands.Granted:
-        return q.run(commands.spend("v", rate, 10, 5, version=version, now=now))
+        return q.run(commands.spend(KEYS, "v", rate, 10, 5, version=version, now=now))
 
     old, new = "0000000001-0", "0000000002-0"
     assert spend(10, old, 10_000).count == 5
@@ -148,7 +153,7 @@ def test_a_request_by_former_policies_is_granted_nothing_and_changes_nothing(q: 
 
 def test_a_bucket_that_a_former_version_wrote_is_replaced(q: Queue) -> None:
     q.admin.hset("delayq:rate:x", mapping={"free": 11_000_000, "second": 10, "spent": 5, "before": 0, "version": ""})
-    assert q.run(commands.spent("x")) == commands.Spent(0, 0, 0)
-    assert q.run(commands.spend("x", 10, 5, 9, now=10_000)) == commands.Granted(5, 100, 10_000)
-    assert q.run(commands.spend("x", 10, 5, 9, now=10_100)).count == 1
-    assert q.run(commands.spent("x")) == commands.Spent(10, 6, 0)
+    assert q.run(commands.spent(KEYS, "x")) == commands.Spent(0, 0, 0)
+    assert q.run(commands.spend(KEYS, "x", 10, 5, 9, now=10_000)) == commands.Granted(5, 100, 10_000)
+    assert q.run(commands.spend(KEYS, "x", 10, 5, 9, now=10_100)).count == 1
+    assert q.run(commands.spent(KEYS, "x")) == commands.Spent(10, 6, 0)

@@ -18,6 +18,7 @@ from delayq.doctor import examine
 from delayq.doctor.access import check_rights
 from delayq.store import checks, rights, scripts
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from delayq.store.rights import Needs
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
@@ -44,7 +45,7 @@ class Limited:
         """What a process with these needs is told that it lacks."""
         store = Store(self.url, timeout=PATIENCE)
         try:
-            found = checks.told(store.run_many(checks.questions("", needs)))
+            found = checks.told(store.run_many(checks.questions(KEYS, "", needs)))
         finally:
             store.close()
         return found.lacking
@@ -180,7 +181,7 @@ def test_a_server_that_cannot_say_what_its_user_may_do_is_taken_at_its_word(
     assert "acl_check_cmd" not in scripts.load("schedule").text + scripts.load("lacking").text
     by_client(load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT))
     store = Store(valkey.url, timeout=PATIENCE)
-    assert store.run(rights.lacking(rights.WORKER)) is None
+    assert store.run(rights.lacking(KEYS, rights.WORKER)) is None
     assert check_rights(store).text == "the server cannot report the rights of its user"
     store.close()
 

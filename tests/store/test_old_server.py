@@ -15,6 +15,7 @@ from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
 from delayq.store.commands import Command
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from tests.support.old_redis import VERSION, old_redis
 from tests.support.service import ROOT
 from tests.support.timeouts import PATIENCE
@@ -85,7 +86,7 @@ async def test_an_asynchronous_client_says_so_too(url: str) -> None:
 
 def test_each_script_is_answered_with_the_version(url: str) -> None:
     store = Store(url, timeout=PATIENCE)
-    wanted: list[Command[Any]] = [commands.layout(16), commands.redis_now(), commands.layout(16)]
+    wanted: list[Command[Any]] = [commands.layout(KEYS, 16), commands.redis_now(), commands.layout(KEYS, 16)]
     answers = store.run_many(wanted)
     assert [str(answer) for answer in answers[::2]] == [SENTENCE] * 2
     assert answers[1] == 1_700_000_000_000

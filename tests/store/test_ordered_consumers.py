@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from delayq.store import commands, scripts
 from delayq.store.commands import Act, Lease, ReceivedEntries, StreamEntry
-from delayq.store.keys import ConsumerKeys
+from delayq.store.keys import KEYS
 from reliability.mutants.rules import replace_source
 from tests.support.queues import Queue
 
 STREAM, GROUP = "orders", "mail"
-KEYS = ConsumerKeys(STREAM, GROUP)
+OWN_KEYS = KEYS.consumers(STREAM, GROUP)
 CALLS = (f"call-{n}" for n in count())
 LOOK = 500
 ALL = 100
@@ -32,7 +32,9 @@ def append(q: Queue, body: str, key: str = "") -> None:
 def receive(
     q: Queue, now: int, most: int = ALL, *, call: str = "", lease: int = 30_000, most_bytes: int = 2_000_000
 ) -> ReceivedEntries:
-    found = q.run(commands.receive(KEYS, GROUP, call or next(CALLS), most, lease, share=(most_bytes, True), now=now))
+    found = q.run(
+        commands.receive(OWN_KEYS, GROUP, call or next(CALLS), most, lease, share=(most_bytes, True), now=now)
+    )
     assert isinstance(found, ReceivedEntries)
     return found
 
@@ -42,7 +44,7 @@ def bodies(found: ReceivedEntries) -> list[str]:
 
 
 def settle(q: Queue, now: int, *acts: Act) -> list[str]:
-    return [one.result for one in q.run(commands.settle_received(KEYS, GROUP, acts, now=now))]
+    return [one.result for one in q.run(commands.settle_received(OWN_KEYS, GROUP, acts, now=now))]
 
 
 def test_a_key_is_with_one_call_at_a_time_and_others_pass(q: Queue) -> None:
@@ -120,14 +122,20 @@ def test_an_entry_of_a_key_that_was_trimmed_is_forgotten(q: Queue) -> None:
     receive(q, 1_000)
     q.server.admin.xtrim(STREAM, maxlen=0)
     assert receive(q, 40_000).entries == []
-    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"making", b"waiting", b"handedBack", b"inCalls"}
+    assert set(q.server.admin.hkeys(OWN_KEYS.consumers)) <= {
+        b"filter",
+        b"making",
+        b"waiting",
+        b"handedBack",
+        b"inCalls",
+    }
     assert waiting(q) == 0
     append(q, "k4", "k")
     assert bodies(receive(q, 40_000)) == ["k4"]
 
 
 def waiting(q: Queue) -> int:
-    return int(q.server.admin.hget(KEYS.consumers, "waiting") or 0)
+    return int(q.server.admin.hget(OWN_KEYS.consumers, "waiting") or 0)
 
 
 @dataclass
@@ -246,7 +254,13 @@ def live(q: Queue, steps: Steps) -> None:
             by_body(group, entry.fields).state = "done"
         assert set(settle(q, now, *(Act("ack", entry.lease) for entry in found.entries))) <= {"ok"}
     assert {one.state for one in group.messages} <= {"done"}
-    assert set(q.server.admin.hkeys(KEYS.consumers)) <= {b"filter", b"making", b"waiting", b"handedBack", b"inCalls"}
+    assert set(q.server.admin.hkeys(OWN_KEYS.consumers)) <= {
+        b"filter",
+        b"making",
+        b"waiting",
+        b"handedBack",
+        b"inCalls",
+    }
 
 
 def receive_others(
@@ -300,17 +314,19 @@ def check_received(group: Group, now: int, found: ReceivedEntries, most: int) ->
 def check_state(q: Queue) -> None:
     """Each message that was read and not acknowledged has an end of its lease or pause, or waits for its key."""
     admin = q.server.admin
-    if admin.exists(KEYS.consumers):
+    if admin.exists(OWN_KEYS.consumers):
         pending = admin.xpending(STREAM, GROUP)["pending"]
-        assert waiting(q) == pending - admin.zcard(KEYS.leases)
-        states = [state for id, state in admin.hgetall(KEYS.consumers).items() if id[:1].isdigit()]
+        assert waiting(q) == pending - admin.zcard(OWN_KEYS.leases)
+        states = [state for id, state in admin.hgetall(OWN_KEYS.consumers).items() if id[:1].isdigit()]
         held = Counter(state.split()[1] for state in states if state[:1] == b"L")
-        left = {id[5:]: int(count) for id, count in admin.hgetall(KEYS.consumers).items() if id[:5] == b"left:"}
+        left = {id[5:]: int(count) for id, count in admin.hgetall(OWN_KEYS.consumers).items() if id[:5] == b"left:"}
         assert left == held
-        assert set(left) == {id[9:] for id in admin.hkeys(KEYS.consumers) if id[:9] == b"received:"}
-        records = [record.split()[1:] for name, record in admin.hgetall(KEYS.consumers).items() if name[:5] == b"call:"]
-        assert int(admin.hget(KEYS.consumers, "inCalls") or 0) == sum(len(ids) - 1 for ids in records)
-        assert int(admin.hget(KEYS.consumers, "handedBack") or 0) == sum(state[:1] == b"H" for state in states)
+        assert set(left) == {id[9:] for id in admin.hkeys(OWN_KEYS.consumers) if id[:9] == b"received:"}
+        records = [
+            record.split()[1:] for name, record in admin.hgetall(OWN_KEYS.consumers).items() if name[:5] == b"call:"
+        ]
+        assert int(admin.hget(OWN_KEYS.consumers, "inCalls") or 0) == sum(len(ids) - 1 for ids in records)
+        assert int(admin.hget(OWN_KEYS.consumers, "handedBack") or 0) == sum(state[:1] == b"H" for state in states)
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])

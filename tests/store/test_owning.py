@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.store import commands
 from delayq.store.commands import Meta
-from delayq.store.keys import Layout
+from delayq.store.keys import KEYS, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row
 
 # -- claim ---------------------------------------------------------------------------------------------------------------
@@ -35,12 +35,12 @@ def test_the_highest_epoch_wins_and_an_older_one_is_told_which_and_the_parked_se
 
 
 def test_the_first_process_writes_the_layout_and_each_new_era_is_later_than_all_that_were_seen(q: Queue) -> None:
-    assert q.run(commands.era()) == 0
+    assert q.run(commands.era(KEYS)) == 0
     for queues in (16, 32):
-        assert q.run(commands.layout(queues)) == Meta((Layout(16),), commands.LAYOUT_VERSION, 0)
-    made = [q.run(commands.bump_era(seen)) for seen in (0, 0, 7, 7, 9_999_999_998)]
+        assert q.run(commands.layout(KEYS, queues)) == Meta((Layout(16),), commands.LAYOUT_VERSION, 0)
+    made = [q.run(commands.bump_era(KEYS, seen)) for seen in (0, 0, 7, 7, 9_999_999_998)]
     assert made == [(0, 1), (1, 2), (2, 8), (8, 9), (9, 9_999_999_999)]
-    assert q.run(commands.layout(16)).era == q.run(commands.era()) == 9_999_999_999
+    assert q.run(commands.layout(KEYS, 16)).era == q.run(commands.era(KEYS)) == 9_999_999_999
 
 
 def test_redis_tells_its_time(q: Queue) -> None:
@@ -50,13 +50,13 @@ def test_redis_tells_its_time(q: Queue) -> None:
 
 
 def test_a_nodes_line_is_written_read_and_removed(q: Queue) -> None:
-    assert q.run(commands.nodes()) == {}
+    assert q.run(commands.nodes(KEYS)) == {}
     lines = (("node-1", b"{}"), ("node-2", b"\xff\0"), ("node-1", b"{1}"))
-    assert [q.run(commands.publish_node(name, line)) for name, line in lines] == [b"", b"", b"{}"]
-    assert q.run(commands.nodes()) == {"node-1": b"{1}", "node-2": b"\xff\0"}
-    q.run(commands.forget_node("node-1"))
-    q.run(commands.forget_node("node-1"))
-    assert q.run(commands.nodes()) == {"node-2": b"\xff\0"}
+    assert [q.run(commands.publish_node(KEYS, name, line)) for name, line in lines] == [b"", b"", b"{}"]
+    assert q.run(commands.nodes(KEYS)) == {"node-1": b"{1}", "node-2": b"\xff\0"}
+    q.run(commands.forget_node(KEYS, "node-1"))
+    q.run(commands.forget_node(KEYS, "node-1"))
+    assert q.run(commands.nodes(KEYS)) == {"node-2": b"\xff\0"}
 
 
 # -- repair --------------------------------------------------------------------------------------------------------------
@@ -119,19 +119,19 @@ def test_the_lines_of_nodes_that_have_been_silent_for_long_are_removed(q: Queue)
     now, silent = 10_000_000, 3_600_000
     ages = {"fresh": 0, "just": silent, "gone": silent + 1, "ahead": -silent, "far-ahead": -silent - 1}
     for name, age in ages.items():
-        q.run(commands.publish_node(name, b'{"node":"%s","seen":%d,"queues":{}}' % (name.encode(), now - age)))
-    q.run(commands.publish_node("odd", b"of another version"))
+        q.run(commands.publish_node(KEYS, name, b'{"node":"%s","seen":%d,"queues":{}}' % (name.encode(), now - age)))
+    q.run(commands.publish_node(KEYS, "odd", b"of another version"))
     for _ in range(2):  # again is harmless
-        assert q.run(commands.forget_silent("0", silent, now=now)) == "0"
-        assert q.run(commands.nodes()).keys() == {"fresh", "just", "ahead", "odd"}
+        assert q.run(commands.forget_silent(KEYS, "0", silent, now=now)) == "0"
+        assert q.run(commands.nodes(KEYS)).keys() == {"fresh", "just", "ahead", "odd"}
 
 
 def test_silent_nodes_are_looked_for_a_page_at_a_time(q: Queue) -> None:
     for number in range(1_000):
-        q.run(commands.publish_node(f"node-{number}", b'{"seen":1,"address":"%s"}' % (b"a" * 100)))
+        q.run(commands.publish_node(KEYS, f"node-{number}", b'{"seen":1,"address":"%s"}' % (b"a" * 100)))
     cursor, left = "0", 1_000
     while left:
-        cursor = q.run(commands.forget_silent(cursor, 1_000, page=20, now=2_000))
-        before, left = left, len(q.run(commands.nodes()))
+        cursor = q.run(commands.forget_silent(KEYS, cursor, 1_000, page=20, now=2_000))
+        before, left = left, len(q.run(commands.nodes(KEYS)))
         assert before - left <= 100, "each call is bounded"
         assert left == 0 or cursor != "0"

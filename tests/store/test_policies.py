@@ -8,7 +8,7 @@ import pytest
 
 from delayq.store import commands
 from delayq.store.commands import ANY, Applied, Change, Outdated, PoliciesFull, PoliciesSet, Pulled
-from delayq.store.keys import POLICIES
+from delayq.store.keys import KEYS
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, ids, row
 
 ME, YOU = "0000000001", "0000000002"
@@ -21,7 +21,7 @@ RESUME = Change("pause:orders.*", "")
 def put(
     q: Queue, *changes: Change, maker: str = ME, seen: int | None = None, beyond: str = "", **bounds: Any
 ) -> PoliciesSet | PoliciesFull | None:
-    return q.run(commands.set_policies(changes, maker=maker, seen=seen, beyond=beyond, now=q.now, **bounds))
+    return q.run(commands.set_policies(KEYS, changes, maker=maker, seen=seen, beyond=beyond, now=q.now, **bounds))
 
 
 def applied(q: Queue, version: str, *paused: str, now: int = NOW) -> Applied:
@@ -36,7 +36,7 @@ def pulled(q: Queue, version: str, epoch: str = EPOCH, now: int = NOW) -> Pulled
 
 
 def test_a_change_stands_there_under_the_next_version_and_since_when(q: Queue) -> None:
-    assert q.run(commands.policies()) == {}
+    assert q.run(commands.policies(KEYS)) == {}
     sms, lasting = Change("policy:sms", "{}"), Change(PAUSE.field, '{"reason":"still down"}', lasts=True)
     new, order = Change("pause:new", "{}", lasts=True), Change("policy:sms", '{"order":1}')
     for step, (maker, changes, made, changed) in enumerate((
@@ -49,7 +49,7 @@ def test_a_change_stands_there_under_the_next_version_and_since_when(q: Queue) -
     )):  # fmt: skip
         q.now = NOW + step
         assert put(q, *changes, maker=maker) == made
-        stands = q.run(commands.policies())
+        stands = q.run(commands.policies(KEYS))
         assert (stands["version"], stands["changed"]) == (made.version, str(NOW + changed))
         if lasting in changes:
             assert stands[PAUSE.field] == f"{NOW} {lasting.value}"
@@ -59,11 +59,11 @@ def test_a_change_stands_there_under_the_next_version_and_since_when(q: Queue) -
 
 def test_a_change_of_an_outdated_value_or_version_changes_nothing(q: Queue) -> None:
     put(q, PAUSE)
-    stands = q.run(commands.policies())
+    stands = q.run(commands.policies(KEYS))
     for before in ("", '{"reason":"other"}'):
         assert put(q, Change("policy:sms", "{}"), Change(PAUSE.field, "", before=before)) is None
     assert put(q, RESUME, seen=2) is None
-    assert q.run(commands.policies()) == stands
+    assert q.run(commands.policies(KEYS)) == stands
     assert put(q, Change(PAUSE.field, "", before=PAUSE.value), seen=1) == PoliciesSet(SECOND, True, (None,))
 
 
@@ -72,7 +72,7 @@ def test_a_version_gets_beyond_that_of_a_queue_which_knows_a_later_one(q: Queue)
     assert put(q, PAUSE, beyond=f"0000000001.{YOU}") == PoliciesSet(SECOND, True, (q.now,))
     for changed in (True, False):
         assert put(q, beyond=f"0000000007.{YOU}") == PoliciesSet(f"0000000008.{ME}", changed, ())
-    assert PAUSE.field in q.run(commands.policies())
+    assert PAUSE.field in q.run(commands.policies(KEYS))
     assert Change("a", "b").before == ANY
 
 
@@ -80,13 +80,13 @@ def test_a_version_gets_beyond_that_of_a_queue_which_knows_a_later_one(q: Queue)
 def test_a_change_that_follows_a_lost_one_has_digits_of_its_own_and_then_a_greater_number(q: Queue, lost: str) -> None:
     put(q, PAUSE)
     applied(q, lost)  # by a change that the server of the policies has lost
-    made = [q.run(commands.set_policies([RESUME if n % 2 else PAUSE], now=NOW)) for n in range(4)]
+    made = [q.run(commands.set_policies(KEYS, [RESUME if n % 2 else PAUSE], now=NOW)) for n in range(4)]
     versions = [one.version for one in made if isinstance(one, PoliciesSet)]
     assert [version[:11] for version in versions] == [f"000000000{number}." for number in (1, 2, 3, 4)]
     assert len({version[11:] for version in versions}) == 4, "no two changes have the same digits"
     assert applied(q, versions[1]).version == lost, "another change with its number"
     assert put(q, beyond=lost) == PoliciesSet(versions[3], False, ())
-    q.admin.hset(POLICIES, "version", versions[1])
+    q.admin.hset(KEYS.policies, "version", versions[1])
     assert put(q, beyond=lost) == PoliciesSet(f"0000000003.{ME}", True, ())
     assert applied(q, f"0000000003.{ME}").version == f"0000000003.{ME}"
 
@@ -103,11 +103,11 @@ def test_there_are_so_many_in_all_and_on_the_topics_of_a_key(q: Queue, one: Chan
     elsewhere = [Change(f"pause:news.{n}", "{}") for n in range(3)]
     elsewhere += [Change(f"policy:news{n}", '{"match":"news.*","order":1}') for n in range(3)]
     put(q, *elsewhere)
-    stands = q.run(commands.policies())
+    stands = q.run(commands.policies(KEYS))
     assert put(q, one, another, most=4) == PoliciesFull(kind, 4, False)
     assert put(q, one, another, most_of_key=1, patterns=["orders.*", "x*"]) == PoliciesFull(kind, 1, True)
     assert put(q, one, most_of_key=0, patterns=["orders.*"], seen=7) is None  # it was changed, which comes first
-    assert q.run(commands.policies()) == stands  # nothing is done by halves
+    assert q.run(commands.policies(KEYS)) == stands  # nothing is done by halves
     assert isinstance(put(q, one, most=4, most_of_key=1, patterns=["o*", "news.?x"]), PoliciesSet)
     assert put(q, another, most_of_key=1, patterns=["orders.*"]) == PoliciesFull(kind, 1, True)
     # What stands there already is no more, nor is what takes its place.

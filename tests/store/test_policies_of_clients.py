@@ -14,7 +14,7 @@ from delayq.client.looking.messages import count
 from delayq.config import load_settings
 from delayq.domain.message import tag_key, topic_key
 from delayq.store import commands
-from delayq.store.keys import POLICIES, Layout, queue_keys, spread
+from delayq.store.keys import KEYS, Layout, spread
 from delayq.testing import ManualClock
 from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
@@ -71,7 +71,7 @@ def test_a_client_that_does_not_know_them_yet_follows_them_with_this_very_call(c
 
 def test_a_policy_that_was_lost_while_a_queue_has_it_stops_nobody(client: Client, valkey: ServerUnderTest) -> None:
     put_policy(client, window=WINDOW)
-    valkey.admin.delete(POLICIES)
+    valkey.admin.delete(KEYS.policies)
     assert [one.due for one in scheduled(client, MESSAGES[:1])] == [AT]
     put_policy(client, window=WINDOW)  # under a version that the queues think is old
     assert [one.due for one in scheduled(client, [order(expect_date=AT, id="b")])] == [AT]
@@ -79,12 +79,12 @@ def test_a_policy_that_was_lost_while_a_queue_has_it_stops_nobody(client: Client
 
 def test_what_a_closed_queue_sends_on_follows_the_policies_of_the_next_layout(client: Client) -> None:
     layouts = (Layout(4), Layout(2, 4))
-    assert client.store.run(commands.set_layouts(client.context().layouts.known, layouts))
+    assert client.store.run(commands.set_layouts(KEYS, client.context().layouts.known, layouts))
     for queue in range(4):
-        client.store.run(commands.close(queue_keys(queue)))
+        client.store.run(commands.close(KEYS.queue(queue)))
     version = put_policy(client, window=WINDOW, apply=False)
     for queue in (4, 5):
-        client.store.run(commands.apply_policies(queue_keys(queue), version, ()))
+        client.store.run(commands.apply_policies(KEYS.queue(queue), version, ()))
     (done,) = scheduled(client, [order(expect_date=AT, id="a")])
     assert (done.queue >= 4, done.due, done.window) == (True, AT + spread("a", WINDOW), WINDOW)
 
@@ -127,8 +127,8 @@ def test_a_change_that_follows_a_lost_one_has_a_greater_number_so_nobody_takes_i
     client: Client, valkey: ServerUnderTest
 ) -> None:
     client.pause("x.*")
-    kept = {POLICIES: valkey.admin.dump(POLICIES)}
-    kept |= {keys.state: valkey.admin.dump(keys.state) for keys in map(queue_keys, client.context().layouts.queues)}
+    kept = {KEYS.policies: valkey.admin.dump(KEYS.policies)}
+    kept |= {keys.state: valkey.admin.dump(keys.state) for keys in map(KEYS.queue, client.context().layouts.queues)}
     lost = client.pause("a.*").version
     for key, value in kept.items():  # as after a fail-over
         valkey.admin.restore(key, 0, value, replace=True)

@@ -11,7 +11,7 @@ from delayq.domain.codec import CorruptRecord
 from delayq.store import commands, scripts
 from delayq.store.commands import BucketHere, Known
 from delayq.store.connect.store import Store
-from delayq.store.keys import META, rate_key
+from delayq.store.keys import KEYS
 from reliability.mutants.rules import replace_source
 from tests.support.queues import Queue, State, ids, row, taken
 from tests.support.servers import ServerUnderTest
@@ -123,7 +123,7 @@ def test_a_pull_spends_from_buckets_on_its_server_what_it_appends(q: Queue) -> N
         """How many of twelve messages of three topics and one of a fourth are appended, and how many go into sets."""
         q.given(*(row(f"{name}{n}", at=20_000, topic=f"{name}.{n % 3 if n < 12 else 3}") for n in range(13)))
         known = [
-            Known(topic, topic, bucket=BucketHere(rate_key(bucket), 10, 3.0) if bucket else None)
+            Known(topic, topic, bucket=BucketHere(KEYS.rate(bucket), 10, 3.0) if bucket else None)
             for n, bucket in enumerate(buckets)
             for topic in [f"{name}.{n}"]
         ]
@@ -132,26 +132,26 @@ def test_a_pull_spends_from_buckets_on_its_server_what_it_appends(q: Queue) -> N
         return pulled.appended, sum(one.count for one in pulled.sets.values())
 
     assert pull(20_000, "one", "a", "both", "both", "", "never") == (3 + 3 + 1, 1 + 5)
-    spent = {name: q.run(commands.spend(name, 10, 3.0, 9, now=20_100)).count for name in ("a", "both", "never")}
+    spent = {name: q.run(commands.spend(KEYS, name, 10, 3.0, 9, now=20_100)).count for name in ("a", "both", "never")}
     assert spent == {"a": 1, "both": 1, "never": 3}
     assert pull(20_100, "two", "a", "both", "both", "") == (1, 12)
     assert pull(20_301, "three", "a", "both", "both", "") == (2 + 2 + 1, 2 + 6)
-    assert q.run(commands.spent("both")).count == 6
+    assert q.run(commands.spent(KEYS, "both")).count == 6
 
 
 def test_a_pull_by_former_policies_appends_nothing_and_one_replaces_the_bucket_of_a_former_version(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
-    known = [NEWS, *(Known(topic, topic, bucket=BucketHere(rate_key("b"), 10, 3.0)) for topic in ("orders", "mail"))]
-    q.run(commands.spend("b", 10, 3.0, 1, version="0000000002-0", now=20_000))
+    known = [NEWS, *(Known(topic, topic, bucket=BucketHere(KEYS.rate("b"), 10, 3.0)) for topic in ("orders", "mail"))]
+    q.run(commands.spend(KEYS, "b", 10, 3.0, 1, version="0000000002-0", now=20_000))
     q.admin.hset(q.keys.state, "policies", "0000000001-0")
     pulled = q.pull(now=20_000, known=known, version="0000000001-0")
     assert (pulled.appended, list(pulled.sets)) == (1, ["h:orders"])
-    q.admin.delete(rate_key("b"))
-    q.admin.hset(rate_key("b"), mapping={"free": 20_000_000, "version": ""})
+    q.admin.delete(KEYS.rate("b"))
+    q.admin.hset(KEYS.rate("b"), mapping={"free": 20_000_000, "version": ""})
     q.given(row("c", at=20_000, topic="mail"))
     pulled = q.pull(now=20_000, known=known, version="0000000001-0")
     assert (pulled.appended, list(pulled.sets)) == (1, [])
-    assert q.run(commands.spent("b")).count == 1
+    assert q.run(commands.spent(KEYS, "b")).count == 1
 
 
 def test_pulls_that_spent_nothing_fail_the_test_without_the_rule(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +317,7 @@ def test_on_a_development_server_entries_have_the_moved_time_and_follow_those_of
     try:
         before = store.run(commands.redis_now())
         for at, (id, hours) in enumerate({"a": 1, "b": 5, "c": 3}.items()):
-            valkey.admin.hset(META, "advanced", hours * 3_600_000)
+            valkey.admin.hset(KEYS.meta, "advanced", hours * 3_600_000)
             q.given(row(id, at=20_000 + at, tags="t", properties={"n": "v"} if id == "b" else {}))
             q.pull(now=20_000 + at, known=[ORDERS])
         places = [int(entry.partition(b"-")[0]) - before for entry, _ in valkey.admin.xrange("orders")]

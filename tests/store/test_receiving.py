@@ -39,7 +39,7 @@ from delayq.domain.routes import Route, Routes
 from delayq.received import Received
 from delayq.store import commands
 from delayq.store.commands import Command, ReceivedEntries
-from delayq.store.keys import ConsumerKeys, Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from delayq.testing import ManualClock
 from tests.support.amounts import amount
 from tests.support.policies import put_policy
@@ -382,7 +382,7 @@ def test_a_dead_letter_of_another_message_with_this_id_is_not_taken_for_this_one
             topic=topic, properties={} if "body" in properties else properties, body=str(properties), expect_date=1
         )
         content = encode(message, Limits(), due_head(1))[DUE_HEAD_LENGTH:]
-        keys = queue_keys(Layout(16).queue_of("a:mail"))
+        keys = KEYS.queue(Layout(16).queue_of("a:mail"))
         assert client.store.run(commands.give_up(keys, [("a:mail", content, 1, "other", b"")])) == ["dead"]
         with pytest.raises(Conflict):
             client.hand_back(own)
@@ -599,7 +599,7 @@ def test_random_calls_of_streams_of_queues_hold_what_they_were_answered(
         before = held.get(call, set())
         if not before and drawn.random() < 0.3:  # it ends after some of its streams
             for number in drawn.sample(range(16), 3):
-                keys = ConsumerKeys(own_stream(number), "mail")
+                keys = KEYS.consumers(own_stream(number), "mail")
                 command = commands.receive(keys, "mail", call, 1, 60_000)
                 (part,) = queues.run(partial(asked, command=command))
                 assert isinstance(part, ReceivedEntries)

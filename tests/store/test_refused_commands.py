@@ -20,7 +20,7 @@ from delayq.store.connect.exchange import SingleExchange
 from delayq.store.connect.link import Link
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
-from delayq.store.keys import AUDIT, ConsumerKeys, following, queue_keys, rate_key
+from delayq.store.keys import KEYS, following
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, NEW_EPOCH, AsyncRunner, Queue, row, schedule_command, taken
 from tests.support.servers import ServerUnderTest
@@ -68,7 +68,7 @@ def schedule(q: Queue) -> Command[Any]:
 @case
 def advance(q: Queue) -> Command[Any]:
     q.store.run(commands.plain("HSET", "delayq:meta", "advanced", 0, read=lambda _: None))
-    return commands.advance(60_000)
+    return commands.advance(KEYS, 60_000)
 
 
 @case
@@ -118,7 +118,7 @@ def pull(q: Queue) -> Command[Any]:
     return commands.pull(
         q.keys, EPOCH, offset=0, room=500, now=100_000, retention=SHORT,
         known=commands.KnownTopics.of(
-            q.keys, [Known("stream", "stream", bucket=BucketHere(rate_key("stream"), 100, 60)), Known("orders")]
+            q.keys, [Known("stream", "stream", bucket=BucketHere(KEYS.rate("stream"), 100, 60)), Known("orders")]
         ),
     )  # fmt: skip
 
@@ -243,25 +243,25 @@ def is_drained(q: Queue) -> Command[Any]:
 
 @case
 def layout(q: Queue) -> Command[Any]:
-    return commands.layout(4)
+    return commands.layout(KEYS, 4)
 
 
 @case
 def set_layouts(q: Queue) -> Command[Any]:
-    before = q.run(commands.layout(4)).layouts
-    return commands.set_layouts(before, (*before, following(before, 8)), entry=ENTRY)
+    before = q.run(commands.layout(KEYS, 4)).layouts
+    return commands.set_layouts(KEYS, before, (*before, following(before, 8)), entry=ENTRY)
 
 
 @case
 def bump_era(q: Queue) -> Command[Any]:
-    return commands.bump_era(3, entry=ENTRY)
+    return commands.bump_era(KEYS, 3, entry=ENTRY)
 
 
 @case
 def set_policies(q: Queue) -> Command[Any]:
-    q.run(commands.set_policies([Change("pause:a", "", "{}")], maker="0000000001", now=10_000))
+    q.run(commands.set_policies(KEYS, [Change("pause:a", "", "{}")], maker="0000000001", now=10_000))
     changes = [Change("pause:a", "*", ""), Change("pause:b", "", "{}")]
-    return commands.set_policies(changes, maker="0000000002", entry=ENTRY, now=10_001)
+    return commands.set_policies(KEYS, changes, maker="0000000002", entry=ENTRY, now=10_001)
 
 
 @case
@@ -272,28 +272,28 @@ def apply_policies(q: Queue) -> Command[Any]:
 
 @case
 def publish_node(q: Queue) -> Command[Any]:
-    q.run(commands.publish_node("a", b"before"))
-    return commands.publish_node("a", b"now")
+    q.run(commands.publish_node(KEYS, "a", b"before"))
+    return commands.publish_node(KEYS, "a", b"now")
 
 
 @case
 def forget_silent(q: Queue) -> Command[Any]:
     for node in ("a", "b"):
-        q.run(commands.publish_node(node, b'{"seen":1}'))
-    return commands.forget_silent("0", 1_000, now=10_000_000)
+        q.run(commands.publish_node(KEYS, node, b'{"seen":1}'))
+    return commands.forget_silent(KEYS, "0", 1_000, now=10_000_000)
 
 
 @case
 def spend(q: Queue) -> Command[Any]:
-    return commands.spend("job", 10, 10, 5, now=10_000)
+    return commands.spend(KEYS, "job", 10, 10, 5, now=10_000)
 
 
 @case
 def take_slots(q: Queue) -> Command[Any]:
-    q.run(commands.take_slots([commands.SlotRequest("t", 5, 1_000, 2, "first")], now=10_000))
-    q.run(commands.take_slots([commands.SlotRequest("t", 5, 900_000, 1, "second")], now=10_000))
+    q.run(commands.take_slots(KEYS, [commands.SlotRequest("t", 5, 1_000, 2, "first")], now=10_000))
+    q.run(commands.take_slots(KEYS, [commands.SlotRequest("t", 5, 900_000, 1, "second")], now=10_000))
     given = commands.taken_slots(900_000, "second", 1)
-    return commands.take_slots([commands.SlotRequest("t", 5, 60_000, 3, "third", given)], now=12_000)
+    return commands.take_slots(KEYS, [commands.SlotRequest("t", 5, 60_000, 3, "third", given)], now=12_000)
 
 
 @case
@@ -301,7 +301,7 @@ def barrier(q: Queue) -> Command[Any]:
     return Command("barrier", (q.keys.state,), (), lambda reply: None)
 
 
-GROUP = ConsumerKeys("stream", "mail")
+GROUP = KEYS.consumers("stream", "mail")
 RECORD = GroupRecord(topic="orders", group="mail", stream="stream", queues=(0, 15))
 
 
@@ -354,14 +354,14 @@ def settle_received__back(q: Queue) -> Command[Any]:
 
 @case
 def record_group(q: Queue) -> Command[Any]:
-    return commands.record_group(RECORD, now=10_000)
+    return commands.record_group(KEYS, RECORD, now=10_000)
 
 
 @case
 def forget_group(q: Queue) -> Command[Any]:
-    q.run(commands.record_group(RECORD, now=10_000))
-    q.admin.xadd(AUDIT, {"by": "another", "on": "x", "n": "1", "since": ""})
-    return commands.forget_group([replace(RECORD, since=10_000)], ["new  "], entry=ENTRY)
+    q.run(commands.record_group(KEYS, RECORD, now=10_000))
+    q.admin.xadd(KEYS.audit, {"by": "another", "on": "x", "n": "1", "since": ""})
+    return commands.forget_group(KEYS, [replace(RECORD, since=10_000)], ["new  "], entry=ENTRY)
 
 
 @case
@@ -560,8 +560,8 @@ def test_a_refused_login_is_told_as_refused_and_nothing_was_done(
     admin.config_set("requirepass", "secret")
     try:
         store = kind(valkey.url.replace("redis://", login), timeout=PATIENCE)
-        one = schedule_command(queue_keys(3), row("a", at=60_000), now=10_000)
-        told = store.run_many([one, commands.layout(4)])
+        one = schedule_command(KEYS.queue(3), row("a", at=60_000), now=10_000)
+        told = store.run_many([one, commands.layout(KEYS, 4)])
         store.close()
     finally:
         admin.config_set("requirepass", "")
@@ -573,7 +573,7 @@ def test_a_refused_login_is_told_as_refused_and_nothing_was_done(
 
 def test_what_was_sent_where_nobody_has_logged_in_did_not_run() -> None:
     """On Redis 7.0 a connection without a password is made, and its first command is refused."""
-    exchange = SingleExchange([commands.layout(4)])
+    exchange = SingleExchange([commands.layout(KEYS, 4)])
     again = True
     while again:
         exchange.link = Link(None, ServerState(1.0))
@@ -594,9 +594,9 @@ def test_a_call_whose_reply_was_lost_stays_unknown_if_the_next_login_is_refused(
     valkey.admin.execute_command("ACL", "SETUSER", "user", "on", ">user", "+@all", "allkeys", "allchannels")
     store = kind(proxy.url.replace("redis://", "redis://user:user@"), timeout=PATIENCE)
     proxy.drop_reply("schedule", when=change_password)
-    one = schedule_command(queue_keys(3), row("a", at=60_000), now=10_000)
-    told = store.run_many([commands.layout(4), one, commands.layout(4)])
+    one = schedule_command(KEYS.queue(3), row("a", at=60_000), now=10_000)
+    told = store.run_many([commands.layout(KEYS, 4), one, commands.layout(KEYS, 4)])
     store.close()
     valkey.admin.execute_command("ACL", "DELUSER", "user")
     assert [type(answer) for answer in told[1:]] == [StoreUnavailable, StoreUnavailable]
-    assert valkey.admin.hexists(queue_keys(3).pool, "a")
+    assert valkey.admin.hexists(KEYS.queue(3).pool, "a")

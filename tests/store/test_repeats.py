@@ -31,7 +31,7 @@ from delayq.store.commands import (
     Tally,
 )
 from delayq.store.connect.store import Store
-from delayq.store.keys import META, NODES, ConsumerKeys, Layout
+from delayq.store.keys import KEYS, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
@@ -50,7 +50,7 @@ class Case:
     changes: str = ""
 
 
-GROUP = ConsumerKeys("stream", "mail")
+GROUP = KEYS.consumers("stream", "mail")
 RECORD = GroupRecord(topic="orders", group="mail", stream="stream", queues=(16, 31))
 MORE = GroupRecord(topic="orders", group="mail", stream="stream", queues=(0, 15))
 ENTRY = '100 100000 {"actor":"admin","action":"deleteGroup"}'
@@ -84,7 +84,7 @@ def unread(q: Queue) -> None:
 
 
 def recorded(q: Queue) -> None:
-    q.run(commands.record_group(RECORD, now=NOW))
+    q.run(commands.record_group(KEYS, RECORD, now=NOW))
 
 
 def settle(kind: Any, _: Queue) -> Command[Any]:
@@ -135,7 +135,7 @@ def unheld(q: Queue) -> Command[Any]:
 
 def development(q: Queue) -> None:
     """The server is one whose time can be moved."""
-    q.admin.hset(META, "advanced", 0)
+    q.admin.hset(KEYS.meta, "advanced", 0)
 
 
 def retrying(q: Queue) -> None:
@@ -251,9 +251,9 @@ def missing(q: Queue) -> Command[Any]:
 
 
 def silent(q: Queue) -> Command[Any]:
-    q.admin.hset(NODES, "gone", '{"seen":1}')
-    q.admin.hset(NODES, "there", f'{{"seen":{NOW}}}')
-    return commands.forget_silent("0", 5_000, now=NOW)
+    q.admin.hset(KEYS.nodes, "gone", '{"seen":1}')
+    q.admin.hset(KEYS.nodes, "there", f'{{"seen":{NOW}}}')
+    return commands.forget_silent(KEYS, "0", 5_000, now=NOW)
 
 
 def scheduled(q: Queue) -> Command[Any]:
@@ -273,7 +273,7 @@ def closed(q: Queue) -> bool:
 def take_slots(call: str, *names: str) -> Command[Any]:
     """Take two of the three slots of each name, and return one that is no longer there."""
     requests = [SlotRequest(name, 3, 60_000, 2, call, ["other:1"]) for name in names or ("x",)]
-    return commands.take_slots(requests, now=NOW)
+    return commands.take_slots(KEYS, requests, now=NOW)
 
 
 IDS = ("a", "dead", "forwarded", "removed", "cancelled", "nobody")
@@ -319,13 +319,13 @@ CASES: dict[str, dict[str, Case]] = {
         )
     },
     "advance": {
-        "moved": Case(after(development, lambda q: commands.advance(60_000))),
-        "refused": Case(lambda q: commands.advance(60_000)),
+        "moved": Case(after(development, lambda q: commands.advance(KEYS, 60_000))),
+        "refused": Case(lambda q: commands.advance(KEYS, 60_000)),
     },
     "barrier": {"ok": Case(lambda q: Command("barrier", (q.keys.state,), (), lambda reply: reply))},
     "bump_era": {
         "ok": Case(
-            lambda q: commands.bump_era(0),
+            lambda q: commands.bump_era(KEYS, 0),
             "the era before is another one",
             "one era more is as good: the latest of all",
         )
@@ -359,9 +359,9 @@ CASES: dict[str, dict[str, Case]] = {
     "find_by_key": {"ok": Case(after(three, lambda q: commands.find_by_key(q.keys, "k", 10)))},
     "forget_silent": {"ok": Case(silent)},
     "get": {"ok": Case(after(ended, lambda q: commands.get(q.keys, IDS, now=NOW)))},
-    "glance": {"ok": Case(lambda q: commands.glance(now=NOW))},
+    "glance": {"ok": Case(lambda q: commands.glance(KEYS, now=NOW))},
     "lacking": {"ok": Case(lambda _: Command("lacking", (), ("1", "1", "delayq:meta", "delayq:wake", "hset"), list))},
-    "layout": {"first": Case(lambda q: commands.layout(16))},
+    "layout": {"first": Case(lambda q: commands.layout(KEYS, 16))},
     "keep_census": {
         "ok": Case(after(three, lambda q: commands.keep_census(q.keys, EPOCH, CENSUS))),
         "fenced": Case(outdated(lambda q: commands.keep_census(q.keys, EPOCH, CENSUS))),
@@ -373,7 +373,9 @@ CASES: dict[str, dict[str, Case]] = {
         "nothing": Case(after(three, lambda q: commands.park(q.keys, EPOCH, "t:x", []))),
         "fenced": Case(outdated(park)),
     },
-    "publish_node": {"ok": Case(lambda _: commands.publish_node("a", b"line"), answers="it returns the line before")},
+    "publish_node": {
+        "ok": Case(lambda _: commands.publish_node(KEYS, "a", b"line"), answers="it returns the line before")
+    },
     "pull": {
         "for targets": Case(pull),
         "into a stream": Case(
@@ -392,21 +394,27 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "set_policies": {
         "ok": Case(
-            lambda q: commands.set_policies(BREAK, maker="0000000001", seen=0, now=NOW),
+            lambda q: commands.set_policies(KEYS, BREAK, maker="0000000001", seen=0, now=NOW),
             answers="it says whether this call changed it",
         ),
         "beyond": Case(
-            lambda q: commands.set_policies([], maker="0000000001", beyond="0000000007.0000000002", now=NOW),
+            lambda q: commands.set_policies(KEYS, [], maker="0000000001", beyond="0000000007.0000000002", now=NOW),
             answers="it says whether this call changed it",
         ),
-        "another version": Case(lambda q: commands.set_policies(BREAK, maker="0000000001", seen=3, now=NOW)),
+        "another version": Case(lambda q: commands.set_policies(KEYS, BREAK, maker="0000000001", seen=3, now=NOW)),
     },
     "set_layouts": {
         "ok": Case(
-            after(lambda q: q.run(commands.layout(16)), lambda q: commands.set_layouts([Layout(16)], [Layout(32)]))
+            after(
+                lambda q: q.run(commands.layout(KEYS, 16)),
+                lambda q: commands.set_layouts(KEYS, [Layout(16)], [Layout(32)]),
+            )
         ),
         "another list": Case(
-            after(lambda q: q.run(commands.layout(8)), lambda q: commands.set_layouts([Layout(16)], [Layout(32)]))
+            after(
+                lambda q: q.run(commands.layout(KEYS, 8)),
+                lambda q: commands.set_layouts(KEYS, [Layout(16)], [Layout(32)]),
+            )
         ),
     },
     "deliver_now": {
@@ -455,7 +463,7 @@ CASES: dict[str, dict[str, Case]] = {
     "held_topics": {"ok": Case(after(parked, lambda q: commands.held_topics(q.keys, "0", "*", 10)))},
     "spend": {
         "ok": Case(
-            lambda q: commands.spend("job", 10, 8, 5, now=NOW),
+            lambda q: commands.spend(KEYS, "job", 10, 8, 5, now=NOW),
             "the bucket has less, or the job has to wait longer",
             "what was granted twice is slower, never faster",
         )
@@ -477,20 +485,25 @@ CASES: dict[str, dict[str, Case]] = {
         "ack of a part": Case(after(leased_together, partial(acknowledge, "1-1 1-3"))),
     },
     "record_group": {
-        "new": Case(lambda q: commands.record_group(RECORD, now=NOW)),
-        "more queues": Case(after(recorded, lambda q: commands.record_group(MORE, now=NOW))),
-        "full": Case(lambda q: commands.record_group(RECORD, most=0, now=NOW)),
+        "new": Case(lambda q: commands.record_group(KEYS, RECORD, now=NOW)),
+        "more queues": Case(after(recorded, lambda q: commands.record_group(KEYS, MORE, now=NOW))),
+        "full": Case(lambda q: commands.record_group(KEYS, RECORD, most=0, now=NOW)),
     },
-    "group_lags": {"ok": Case(after(unread, lambda q: commands.group_lags("stream", ["mail", "other"], now=NOW)))},
+    "group_lags": {
+        "ok": Case(after(unread, lambda q: commands.group_lags(KEYS, "stream", ["mail", "other"], now=NOW)))
+    },
     "destroy_group": {
         "there": Case(after(leased, lambda q: commands.destroy_group(GROUP, "mail")), GONE),
         "not there": Case(lambda q: commands.destroy_group(GROUP, "mail")),
     },
     "forget_group": {
         "there": Case(
-            after(recorded, lambda q: commands.forget_group([replace(RECORD, since=NOW)], ["new  "], entry=ENTRY)), GONE
+            after(
+                recorded, lambda q: commands.forget_group(KEYS, [replace(RECORD, since=NOW)], ["new  "], entry=ENTRY)
+            ),
+            GONE,
         ),
-        "not there": Case(lambda q: commands.forget_group([replace(RECORD, since=NOW)], ["new  "], entry=ENTRY)),
+        "not there": Case(lambda q: commands.forget_group(KEYS, [replace(RECORD, since=NOW)], ["new  "], entry=ENTRY)),
     },
     "give_up": {
         "dead": Case(lambda q: give_up(q, "new")),

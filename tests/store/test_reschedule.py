@@ -9,7 +9,7 @@ import pytest
 from delayq import Client, InvalidMessage, Message
 from delayq.store import commands
 from delayq.store.commands import Parked
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.queues import EPOCH, Queue, State, row, taken
 
 QUEUES = 1
@@ -68,7 +68,7 @@ def test_a_message_moved_within_reach_is_remembered_when_it_is_forwarded(q: Queu
 def test_a_hold_that_is_extended_after_its_delivery_is_told_that_and_a_repeated_extension_gets_its_answer(
     client: Client,
 ) -> None:
-    keys = queue_keys(0)
+    keys = KEYS.queue(0)
     client.schedule(Message(topic="orders", id="hold", delay_time=3_600_000))
     first = client.reschedule("hold", delay_time=0, call="one")
     assert first.result == "scheduled"

@@ -39,7 +39,7 @@ from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, Layouts, following, queue_keys
+from delayq.store.keys import KEYS, Layout, Layouts, following
 from reliability.mutants.rules import Mutant, plant
 from tests.support.amounts import amount
 from tests.support.messages import schedule_messages
@@ -64,7 +64,7 @@ class Reshards(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         type(self).flush()
-        self.listed = self.store.run(commands.layout(2)).layouts
+        self.listed = self.store.run(commands.layout(KEYS, 2)).layouts
         self.suffixes = count()
         self.open: set[int] = set(self.listed[0].numbers)
         routes = Routes([Route(name="all", target="log:")])
@@ -196,7 +196,7 @@ class Reshards(RuleBasedStateMachine):
     def pull(self, data: st.DataObject) -> None:
         """All that is due in a queue is in flight from now on, also if it is so already."""
         queue = data.draw(st.sampled_from(sorted({queue for _, queue in self.live.values()})))
-        keys = queue_keys(queue)
+        keys = KEYS.queue(queue)
         # The clients go by the clock of Redis, for which this is years ahead: it must not make their ids old.
         keep = Retention(window=FAR)
         pulled = self.store.run(commands.pull(keys, EPOCH, offset=0, room=500, node_now=FAR, now=FAR, retention=keep))
@@ -212,9 +212,9 @@ class Reshards(RuleBasedStateMachine):
         for place in sorted(data.draw(st.sets(st.sampled_from(range(len(self.held))), min_size=1)), reverse=True):
             one, queue = self.held.pop(place)
             if bury:
-                self.store.run(commands.bury(queue_keys(queue), EPOCH, [(one, 1, "no")]))
+                self.store.run(commands.bury(KEYS.queue(queue), EPOCH, [(one, 1, "no")]))
             else:
-                self.store.run(commands.ack(queue_keys(queue), EPOCH, [one]))
+                self.store.run(commands.ack(KEYS.queue(queue), EPOCH, [one]))
             if self.in_flight.get(one.id) != one.ticket:
                 continue
             del self.in_flight[one.id]
@@ -231,7 +231,7 @@ class Reshards(RuleBasedStateMachine):
     def list_another(self, queues: int) -> None:
         after = (*self.listed, following(self.listed, queues))
         if len(after) < 5:
-            assert self.store.run(commands.set_layouts(self.listed, after)) == after
+            assert self.store.run(commands.set_layouts(KEYS, self.listed, after)) == after
             self.listed = after
             self.open.update(after[-1].numbers)
 
@@ -240,7 +240,7 @@ class Reshards(RuleBasedStateMachine):
     def close_some(self, data: st.DataObject) -> None:
         old = [queue for layout in self.listed[:-1] for queue in layout.numbers]
         for queue in data.draw(st.sets(st.sampled_from(old))):
-            assert self.store.run(commands.close(queue_keys(queue))) == (queue in self.open)
+            assert self.store.run(commands.close(KEYS.queue(queue))) == (queue in self.open)
             self.open.discard(queue)
 
     @precondition(lambda self: len(self.listed) > 1)
@@ -249,14 +249,14 @@ class Reshards(RuleBasedStateMachine):
         """The window passes for queues that are empty, and a worker looks."""
         held = {queue for _, queue in (*self.live.values(), *self.dead.values())}
         LayoutWatch(self.store, self.listed, FORGET_ALL, lambda queues: None).retire()
-        after = self.store.run(commands.layouts())
+        after = self.store.run(commands.layouts(KEYS))
         for layout in self.listed[:-1]:
             gone = layout not in after
             assert gone == all(queue not in held and queue not in self.open for queue in layout.numbers)
         self.listed = after
         # Whatever it looked at is forgotten: queues that are closed and empty, up to the first that is not.
         for id, (_, queue) in list(self.ended.items()):
-            if not self.store.run(commands.stats(queue_keys(queue))).remembered:
+            if not self.store.run(commands.stats(KEYS.queue(queue))).remembered:
                 del self.ended[id]
 
     # -- what always holds ---------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class Reshards(RuleBasedStateMachine):
     def every_message_is_where_it_should_be_once(self) -> None:
         if not hasattr(self, "listed"):
             return
-        stats = [self.store.run(commands.stats(queue_keys(queue))) for queue in range(self.listed[-1].numbers.stop)]
+        stats = [self.store.run(commands.stats(KEYS.queue(queue))) for queue in range(self.listed[-1].numbers.stop)]
         listed = {queue for layout in self.listed for queue in layout.numbers}
         assert sum(one.scheduled for one in stats if one.queue in listed) == len(self.live)
         assert sum(one.dead for one in stats if one.queue in listed) == len(self.dead)
@@ -372,7 +372,7 @@ def test_the_machine_fails_when_an_answer_does_not_send_on(
             machine.begin()
             machine.list_another(queues=3)
             for queue in machine.listed[0].numbers:
-                store.run(commands.close(queue_keys(queue)))
+                store.run(commands.close(KEYS.queue(queue)))
                 machine.open.discard(queue)
             machine.schedule(client=0, id="a", body="a", again=False)
             call(machine)

@@ -11,6 +11,7 @@ from delayq.base.errors import StoreFull
 from delayq.store import commands, scripts
 from delayq.store.commands import Known
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
@@ -202,7 +203,7 @@ def test_a_full_server_takes_nothing_new_until_memory_is_free_again(q: Queue) ->
         with pytest.raises(StoreFull, match="maxmemory"):
             call()
     assert (q.state(), q.fields()) == before
-    q.run(commands.publish_node("worker-1", b"line"))  # or a pause would not know of the worker
+    q.run(commands.publish_node(KEYS, "worker-1", b"line"))  # or a pause would not know of the worker
     q.admin.config_set("maxmemory", "0")
     assert q.schedule(row("b", at=20_000)).others == {}
 
@@ -215,8 +216,8 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(q: Queue) -> None:
     names = ("acked", "buried", "cancelled", "parked", "retried", "streamed")
     q.given(*(row(name, at=20_000, topic="news" if name == "streamed" else "orders", keys=("k",)) for name in names))
     q.admin.config_set("maxmemory", "1")
-    assert q.run(commands.layout(16)).queues == 16
-    assert q.run(commands.bump_era(0)) == (0, 1)
+    assert q.run(commands.layout(KEYS, 16)).queues == 16
+    assert q.run(commands.bump_era(KEYS, 0)) == (0, 1)
     assert q.run(commands.claim(q.keys, EPOCH)).ok
     pulled = q.pull(now=20_000, known=[Known("news", "news")])
     assert (len(pulled.tickets), pulled.appended) == (5, 1)

@@ -21,7 +21,7 @@ from delayq.domain.codec import encode
 from delayq.domain.message import Limits
 from delayq.store import commands
 from delayq.store.commands import QUEUE_STATES, REST, Command, Filter, Slice
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import KEYS, QueueKeys
 from delayq.testing import ManualClock
 from tests.support.amounts import amount
 from tests.support.queues import EPOCH
@@ -84,13 +84,13 @@ class World:
         self._admin = server.admin
         self.all: dict[str, Given] = {}
         for queue in range(QUEUES):
-            self._admin.hset(queue_keys(queue).state, "watermark", WATERMARK)
+            self._admin.hset(KEYS.queue(queue).state, "watermark", WATERMARK)
         for one in there:
             if one.id not in self.all:
                 self.put(one)
 
     def _set(self, one: Given) -> tuple[QueueKeys, str, bytes]:
-        keys = queue_keys(one.queue)
+        keys = KEYS.queue(one.queue)
         if one.place == "dead":
             return keys, keys.dead, one.id.encode()
         key = keys.parked(one.place) if one.place else keys.queue
@@ -306,7 +306,7 @@ def test_counts_by_a_census_are_those_of_the_list_or_not_known(
 def take_census(client: Client, queue: int) -> bool:
     """Whether it has topics that it did not count by their names."""
     clock = ManualClock()
-    keys = queue_keys(queue)
+    keys = KEYS.queue(queue)
     taker = CensusTaker(keys, EPOCH, clock, Pace(clock))
     for _ in range(10):
         clock.advance(1_000)
@@ -403,7 +403,7 @@ def test_thousands_in_one_ms_are_paged_through(client: Client, valkey: ServerUnd
         of_queue.setdefault(one.queue, []).append(one.id)
     raw = GENERATION + b"%013d0" % FUTURE + encode(Message(topic="t", delay_time=0, body="x"), Limits())
     for queue, ids_of_it in of_queue.items():
-        keys = queue_keys(queue)
+        keys = KEYS.queue(queue)
         for first in range(0, len(ids_of_it), 1_000):
             some = ids_of_it[first : first + 1_000]
             valkey.admin.hset(keys.pool, mapping=dict.fromkeys(some, raw))

@@ -14,6 +14,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from tests.support.queues import AsyncRunner, Runner
 from tests.support.sentinels import SERVICE, GuardedGroup, Sentinel, SentinelsUnderTest, guarded_group
 from tests.support.servers import REDIS_SERVER
@@ -36,7 +37,7 @@ def store(request: pytest.FixtureRequest, sentinels: SentinelsUnderTest) -> Iter
 def works(store: Runner) -> bool:
     """Whether a write is answered."""
     try:
-        return store.run(commands.layout(16)).queues == 16
+        return store.run(commands.layout(KEYS, 16)).queues == 16
     except StoreUnavailable:
         return False
 
@@ -86,7 +87,7 @@ def test_a_service_that_no_sentinel_knows_is_told(sentinels: SentinelsUnderTest,
     url = sentinels.url.replace(f"/{SERVICE}/", "/strange/")
     reason = "the primary of strange, they do not know it"
     with closing(make(url, timeout=PATIENCE)) as store, pytest.raises(StoreUnavailable, match=reason):
-        store.run(commands.layout(16))
+        store.run(commands.layout(KEYS, 16))
 
 
 @pytest.fixture(params=["plain", "tls"], scope="module")
@@ -121,7 +122,7 @@ def test_sentinels_and_servers_are_asked_as_different_users_and_a_wrong_password
 def refused(store: Runner) -> str:
     """The reason why a call is refused."""
     with pytest.raises(StoreError) as caught:
-        store.run(commands.layout(16))
+        store.run(commands.layout(KEYS, 16))
     return str(caught.value)
 
 

@@ -34,7 +34,7 @@ from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.server_state import Fault
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import CLOCK, Wakes
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.clusters import Member
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, give_up_after, row, schedule_command
@@ -259,13 +259,13 @@ def test_a_server_that_is_loading_is_unavailable(make: Any, own_valkey: Embedded
     try:
         said = set()
         while not slow.answers():
-            (answer,) = store.run_many([commands.layout(16)])
+            (answer,) = store.run_many([commands.layout(KEYS, 16)])
             said.add((type(answer), "loading" in str(answer)))
             if "loading" in str(answer):
                 admin.config_set("key-load-delay", 0)
         assert {(StoreUnavailable, True), (NotDone, True)} & said
         assert {kind for kind, _ in said} <= {StoreUnavailable, NotDone, commands.Meta}
-        assert store.run(commands.layout(16)).queues == 16
+        assert store.run(commands.layout(KEYS, 16)).queues == 16
     finally:
         admin.close()
         slow.stop()
@@ -356,7 +356,7 @@ def test_commands_that_were_begun_run_until_they_are_ended(valkey: ServerUnderTe
 
 def test_what_was_begun_and_lost_its_reply_is_run_once_more_but_not_what_an_owner_sends(proxy: FaultProxy) -> None:
     store = Store(proxy.url, timeout=PATIENCE)
-    keys = queue_keys(0)
+    keys = KEYS.queue(0)
     pull = commands.pull(keys, f"{EPOCH}#0000000001", offset=0, room=1)
     assert store.run(increment()) == 1
     proxy.drop_reply("incr")
@@ -445,7 +445,7 @@ def test_a_command_is_repeated_once_after_a_lost_reply_and_then_its_outcome_is_u
 
 def test_what_an_owner_sends_is_sent_once_and_nothing_behind_what_was_lost(proxy: FaultProxy, make: Any) -> None:
     store = make(proxy.url)
-    keys = queue_keys(0)
+    keys = KEYS.queue(0)
     pull = commands.pull(keys, f"{EPOCH}#{1:010}", offset=0, room=1)
     store.run(pull)
     proxy.commands.clear()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delayq.base.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import Act, Lease, ReceivedEntries, Trimmed
-from delayq.store.keys import ConsumerKeys
+from delayq.store.keys import KEYS
 from tests.support.amounts import amount
 from tests.support.queues import Queue
 
@@ -86,7 +86,7 @@ def test_no_entry_is_removed_that_was_appended_after_the_groups_were_read(q: Que
 
 def test_an_entry_that_was_handed_back_stays(q: Queue) -> None:
     append(q, "1-0", "2-0")
-    keys = ConsumerKeys(STREAM, "mail")
+    keys = KEYS.consumers(STREAM, "mail")
     found = q.run(commands.receive(keys, "mail", "c", 10, 1_000, now=NOW))
     assert isinstance(found, ReceivedEntries)
     one, other = (entry.lease for entry in found.entries)
@@ -100,7 +100,7 @@ def test_an_entry_that_was_handed_back_stays(q: Queue) -> None:
 
 def test_all_messages_that_a_call_has_received_stay_until_they_are_acknowledged(q: Queue) -> None:
     append(q, "1-0", "2-0", "3-0", "4-0")
-    keys = ConsumerKeys(STREAM, "mail")
+    keys = KEYS.consumers(STREAM, "mail")
     first = q.run(commands.receive(keys, "mail", "c", 1, 1_000, now=NOW))
     q.run(commands.receive(keys, "mail", "d", 3, 1_000, now=NOW))
     assert isinstance(first, ReceivedEntries)
@@ -173,11 +173,11 @@ def test_a_key_of_another_type_is_refused(q: Queue) -> None:
 
 def test_remembered_topics_are_read_page_by_page_and_forgotten(q: Queue) -> None:
     topics = {f"t{n}": n for n in range(600)}
-    q.run(commands.remember_trimmed(topics))
-    q.run(commands.forget_trimmed(["t1", "t2"]))
+    q.run(commands.remember_trimmed(KEYS, topics))
+    q.run(commands.forget_trimmed(KEYS, ["t1", "t2"]))
     found, cursor, pages = set[str](), "0", 0
     while pages == 0 or cursor != "0":
-        cursor, names = q.run(commands.trimmed_topics(cursor, 100))
+        cursor, names = q.run(commands.trimmed_topics(KEYS, cursor, 100))
         found, pages = found | set(names), pages + 1
     assert found == topics.keys() - {"t1", "t2"}
     assert pages > 1

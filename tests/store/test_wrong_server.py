@@ -19,6 +19,7 @@ from delayq.store.connect.link import Link
 from delayq.store.connect.server_state import ServerState, WrongServer, read_error
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
+from delayq.store.keys import KEYS
 from delayq.targets import open_target
 from tests.support.deliveries import delivery, outcomes
 from tests.support.moved import MovingName, moving_name
@@ -100,7 +101,7 @@ def write(key: str = "written") -> Command[int]:
 
 
 def layout(store: Runner) -> Any:
-    return store.run(commands.layout(16)).queues
+    return store.run(commands.layout(KEYS, 16)).queues
 
 
 CALLS: dict[str, Callable[[Runner], Any]] = {
@@ -108,7 +109,7 @@ CALLS: dict[str, Callable[[Runner], Any]] = {
     "a plain write": lambda store: store.run(write()),
     "several writes": lambda store: store.run_many([write("a"), write("b"), write("c")])[2],
     "more writes than are sent ahead": lambda store: store.run_many([write(f"k{n}") for n in range(100)])[99],
-    "a write that has to be on disk": lambda store: store.run_many(Kept([commands.layout(16)], 0, True))[0],
+    "a write that has to be on disk": lambda store: store.run_many(Kept([commands.layout(KEYS, 16)], 0, True))[0],
 }
 
 

@@ -11,6 +11,7 @@ from delayq.config import Settings, load_settings
 from delayq.domain.nodes import NodeLine, read_nodes
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.timeouts import DRAIN_TIMEOUT, REDIS_TIMEOUT, SEND_TIMEOUT
 from tests.support.waiting import eventually
@@ -33,7 +34,7 @@ def publish_routes(url: str, *tables: list[dict[str, Any]] | None, age: int = 0)
         seen = store.run(commands.redis_now()) - age
         for n, table in enumerate(tables):
             line: dict[str, Any] = {"seen": seen} | ({} if table is None else {"routes": table, "policies": ""})
-            store.run(commands.publish_node(f"worker-{n}", json.dumps(line).encode()))
+            store.run(commands.publish_node(KEYS, f"worker-{n}", json.dumps(line).encode()))
 
 
 def settings_for(url: str, target: MemoryTarget, **given: Any) -> Settings:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from delayq import Client, Message
 from delayq.store import commands
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.queues import EPOCH, taken
 
 AT: Final = 2_000_000_000_000
@@ -67,20 +67,20 @@ def fill(url: str) -> None:
         client.schedule(Message(topic="orders.a", id="d", delay_time=0))
         queue = client.context().layouts.place("d")
         assert queue is not None
-        keys = queue_keys(queue)
+        keys = KEYS.queue(queue)
         (one,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=1)))
         assert client.store.run(commands.bury(keys, EPOCH, [(one, 1, "größer \x1b[31m")])) == ["ok"]
         values = {"policy:p": '{"match":"orders.*","window":1000}', "pause:mail": f'{{"since":{AT}}}'}
-        client.store.run(commands.set_policies([commands.Change(*one) for one in values.items()]))
+        client.store.run(commands.set_policies(KEYS, [commands.Change(*one) for one in values.items()]))
         group = commands.GroupRecord(topic="orders.a", group="mail", stream="orders.a")
-        client.store.run(commands.record_group(group))
+        client.store.run(commands.record_group(KEYS, group))
         now = client.store.run(commands.redis_now())
         acts = {"policies": "9999999999.0000000000", "held": {}}
         # The line of a live node lies ahead, so that it stays live however long a test takes.
         for node, age, queues in (("node-1", -600_000, range(16)), ("node-2", 20_000, range(3))):
             owned = {str(number): {"epoch": EPOCH, "since": now - 60_000} for number in queues}
             line = {"node": node, "since": now - 3_600_000, "seen": now - age, "queues": owned, "address": "h:1"} | acts
-            client.store.run(commands.publish_node(node, json.dumps(line).encode()))
+            client.store.run(commands.publish_node(KEYS, node, json.dumps(line).encode()))
 
 
 def _due() -> list[Invalid]:

@@ -35,7 +35,7 @@ from delayq.store.commands import (
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import KEYS, QueueKeys
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
 
@@ -279,7 +279,7 @@ class Queue:
         self.store = store
         self.server = server
         self.admin: Any = server.admin
-        self.keys = queue_keys(number)
+        self.keys = KEYS.queue(number)
         self.retention = Retention()
         self.epoch = EPOCH
         self.now = 10_000

@@ -14,7 +14,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
 from delayq.store.commands import Act, Lease, ReceivedEntries
 from delayq.store.connect.store import Store
-from delayq.store.keys import ConsumerKeys
+from delayq.store.keys import KEYS
 from delayq.targets import Target, open_target
 from delayq.targets.redis_stream import target as redis_stream
 from delayq.targets.redis_stream.backlog import backlogs
@@ -60,7 +60,7 @@ def test_it_is_what_the_slowest_group_has_yet_to_read_and_to_acknowledge(server:
 
 def test_each_message_that_a_call_has_received_counts(server: ServerUnderTest, store: Store) -> None:
     append(server, "s", 10)
-    keys = ConsumerKeys("s", "g")
+    keys = KEYS.consumers("s", "g")
     received = store.run(commands.receive(keys, "g", "call", 4, 60_000))
     assert isinstance(received, ReceivedEntries)
     assert backlogs(store, ["s"]) == {"s": 10}

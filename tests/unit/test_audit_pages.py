@@ -16,7 +16,7 @@ from delayq.client.looking.audit import AuditEntry, WantedEntries, audit
 from delayq.client.plan import Context
 from delayq.domain.routes import Routes
 from delayq.store.commands import Command
-from delayq.store.keys import AUDIT, Layout, Layouts, queue_keys
+from delayq.store.keys import KEYS, Layout, Layouts
 
 QUEUES = 3
 #: Time, number, queue (-1: the whole), action, ids of messages.
@@ -45,7 +45,7 @@ def reply_of(written: Iterable[Line], command: Command[Any]) -> list[Any]:
 
     high = place(newest, (10**9, 10**9))
     low = place(oldest, (-1, -1))
-    queue = {AUDIT: -1} | {queue_keys(number).audit: number for number in range(QUEUES)}
+    queue = {KEYS.audit: -1} | {KEYS.queue(number).audit: number for number in range(QUEUES)}
     found: list[Any] = []
     for at, number, where, action, ids in sorted(written, reverse=True):
         if where != queue[str(stream)] or not low <= (at, number) <= high:

@@ -15,7 +15,7 @@ from delayq.store.connect.cluster_exchange import PAUSES, ClusterExchange, SlotM
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.link import Link, Sent
 from delayq.store.connect.server_state import ServerState, read_error
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 
 A, B = ("a", 1), ("b", 2)
 HALF = 8_191
@@ -70,7 +70,7 @@ def test_the_slot_of_a_key_is_that_of_its_hash_tag() -> None:
         12182,
     ]
     assert slot_of("{}foo") == slot_of("{}foo") != slot_of("foo")
-    assert len({slot_of(key) for key in (queue_keys(3).pool, queue_keys(3).state, queue_keys(3).stream("t"))}) == 1
+    assert len({slot_of(key) for key in (KEYS.queue(3).pool, KEYS.queue(3).state, KEYS.queue(3).stream("t"))}) == 1
 
 
 def test_commands_go_to_their_primaries_and_answers_stand_in_order() -> None:
@@ -138,7 +138,7 @@ def test_what_cannot_be_done_now_is_tried_again_for_a_bounded_time(
 
 
 def test_a_lost_script_is_sent_whole_at_once() -> None:
-    command = commands.stats(queue_keys(3))
+    command = commands.stats(KEYS.queue(3))
     wire = Wire([command])
     wire.round()
     ((node, _),) = wire.sent
@@ -191,8 +191,8 @@ def test_a_command_for_every_primary_gets_all_their_replies_and_fails_if_one_of_
 
 
 def test_what_an_owner_sent_to_a_server_that_broke_is_not_sent_again_nor_what_stands_behind_it() -> None:
-    queue = next(number for number in range(99) if slot_of(queue_keys(number).state) <= HALF)
-    pull = commands.pull(queue_keys(queue), "epoch#1", offset=0, room=1)
+    queue = next(number for number in range(99) if slot_of(KEYS.queue(number).state) <= HALF)
+    pull = commands.pull(KEYS.queue(queue), "epoch#1", offset=0, room=1)
     wire = Wire([pull, get(key_on(A)), pull])
     sending = wire.exchange.to_send()
     for _ in range(2):
@@ -205,7 +205,7 @@ def test_what_an_owner_sent_to_a_server_that_broke_is_not_sent_again_nor_what_st
     wire.reply(A, b"there")
     heard, other, behind = wire.exchange.result()
     assert (type(heard), other, type(behind)) == (StoreUnavailable, b"there", NotDone)
-    wire = Wire([commands.claim(queue_keys(queue), "epoch")])  # it names no incarnation, and is sent again
+    wire = Wire([commands.claim(KEYS.queue(queue), "epoch")])  # it names no incarnation, and is sent again
     wire.round()
     wire.exchange.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
     assert (wire.exchange.next_round(), wire.round()) == (0.0, [(A, 0)])
@@ -217,7 +217,7 @@ DURABILITY = Durability(replicas=1, timeout=2_000)
 
 
 def cancel(queue: int) -> Command[list[str]]:
-    return commands.cancel(queue_keys(queue), ["id"])
+    return commands.cancel(KEYS.queue(queue), ["id"])
 
 
 def begun(*wanted: Command[Any]) -> tuple[Wire, tuple[str, int], Link]:
@@ -270,7 +270,7 @@ def test_what_was_answered_on_a_connection_that_broke_before_the_barrier_is_unkn
 def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
     wire, node, _ = begun(cancel(3))
     elsewhere = B if node == A else A
-    wire.reply(node, redis.exceptions.MovedError(f"{slot_of(queue_keys(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
+    wire.reply(node, redis.exceptions.MovedError(f"{slot_of(KEYS.queue(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
     wire.exchange.next_round()
     assert wire.round() == [(elsewhere, 0)]
     assert wire.link(elsewhere).rest()
@@ -280,5 +280,5 @@ def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
 
 
 def test_what_only_reads_waits_for_nobody() -> None:
-    _, _, link = begun(commands.find_by_key(queue_keys(3), "key", 10))
+    _, _, link = begun(commands.find_by_key(KEYS.queue(3), "key", 10))
     assert not link.rest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.store.keys import Layout, Layouts, following, queue_keys, read_layouts, write_layouts
+from delayq.store.keys import KEYS, Layout, Layouts, following, read_layouts, write_layouts
 
 counts = st.lists(st.integers(1, 64), min_size=1, max_size=5)
 ids = st.from_regex(r"[a-z0-9]{1,8}(\.[0-9a-f]{4})?", fullmatch=True)
@@ -30,7 +30,7 @@ def test_layouts_are_read_as_they_were_written_also_when_some_are_gone(counts: l
 
 def test_the_first_layout_is_a_plain_number_as_it_ever_was() -> None:
     assert write_layouts([Layout(16)]) == "16"
-    assert queue_keys(Layout(16).queue_of("x")).pool.startswith("delayq:{")
+    assert KEYS.queue(Layout(16).queue_of("x")).pool.startswith("delayq:{")
     assert write_layouts(chain([16, 64, 16])) == "16 64@16 16@80"
     assert read_layouts("") == ()
     assert following([Layout(16)], 64) == Layout(64, 16)

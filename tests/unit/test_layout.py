@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.store.keys import Layout, new_id, queue_keys
+from delayq.store.keys import KEYS, Layout, new_id
 from tests.support.messages import ids, texts
 
 layouts = st.integers(1, 16_384).map(Layout)
@@ -73,7 +73,7 @@ def test_ids_spread_evenly_over_the_queues() -> None:
 
 
 def test_all_keys_of_a_queue_share_its_hash_tag_and_no_two_are_the_same() -> None:
-    keys = queue_keys(7)
+    keys = KEYS.queue(7)
     names = [getattr(keys, name) for name in keys.__slots__ if name != "tag"]
     names += [keys.parked("t:kafka"), keys.parked("k:{9}"), keys.stream("orders")]
     assert len(set(names)) == len(names)

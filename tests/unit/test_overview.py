@@ -16,6 +16,7 @@ from delayq.config import Settings
 from delayq.domain.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
 from delayq.domain.policies import NO_POLICIES, Pause, Policies
 from delayq.store.checks import ServerSettings
+from delayq.store.keys import KEYS
 from delayq.telemetry.histogram import Histogram
 from workers.node.duties.recent import RecentLateness
 
@@ -134,7 +135,7 @@ def test_what_workers_can_do_is_known_only_if_messages_had_to_wait(
 ) -> None:
     recent = {"last": LAST, "counts": [counts(*one) for one in slots]}
     line = msgspec.json.encode({"seen": NOW, "recent": recent if slots else None})
-    plan = _rates()
+    plan = _rates(KEYS)
     next(plan)
     with pytest.raises(StopIteration) as ended:
         plan.send([{"a": line}, NOW])

@@ -24,7 +24,7 @@ from delayq.client.scheduling.schedule import CHUNK_BYTES, Scheduled
 from delayq.domain.message import Limits, Message
 from delayq.domain.routes import Route, Routes
 from delayq.store.commands import Command
-from delayq.store.keys import Layout, Layouts, queue_keys
+from delayq.store.keys import KEYS, Layout, Layouts
 from tests.support.messages import messages, schedule_messages
 from tests.support.nodes import lines_with
 
@@ -105,7 +105,7 @@ def test_bad_messages_in_the_middle_are_told_and_the_good_ones_scheduled_in_orde
         assert outcome.queue == LAYOUT.queue_of(outcome.id)
         assert outcome.id.startswith(message.id or "")
         spec, _, command = sent[outcome.id]
-        assert queue_keys(outcome.queue).pool in command.keys
+        assert KEYS.queue(outcome.queue).pool in command.keys
         assert spec[0].isupper() == (message.id is not None)
         if message.expect_date is not None:
             assert outcome.due == max(message.expect_date, SERVER_NOW)
@@ -127,7 +127,7 @@ def test_each_script_gets_messages_of_its_queue_only(numbers: list[int], queues:
     server.run(schedule_messages(context, wanted, NOW))
     for command in server.asked:
         queue_of = {layout.queue_of(id) for id, _, _ in rows(command)}
-        assert [queue_keys(queue).pool for queue in queue_of] == [command.keys[2]]
+        assert [KEYS.queue(queue).pool for queue in queue_of] == [command.keys[2]]
 
 
 def test_messages_without_id_and_key_share_scripts_that_are_bounded_in_number_and_bytes() -> None:
@@ -175,7 +175,7 @@ def test_a_topic_without_a_route_and_a_script_that_failed_fail_their_own_message
     workers.take(lines_with([{"name": "r", "match": "a*", "target": "log:"}]))
     context = replace(CONTEXT, routes=workers)
     lost = StoreUnavailable("away")
-    server = Server(lambda command: lost if command.keys[0] == queue_keys(1).state else replies())
+    server = Server(lambda command: lost if command.keys[0] == KEYS.queue(1).state else replies())
     wanted = [
         Message(topic=topic, id=f"{topic}.{queue:04x}", delay_time=0) for topic in ("a", "b", "ab") for queue in (0, 1)
     ]
@@ -255,12 +255,12 @@ def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatc
     def reply(command: Command[Any]) -> Any:
         if command.script == "cancel":
             return [b"cancelled"] * len(command.args[7:])
-        return in_queue_0[str(command.args[2])] if command.keys[0] == queue_keys(0).index else [b"", [], []]
+        return in_queue_0[str(command.args[2])] if command.keys[0] == KEYS.queue(0).index else [b"", [], []]
 
     first, second, error = Server(reply).run(by_key(CONTEXT, "k", cancel))
     assert (first.id, second.id, error) == ("a.0000", "b.0000", lost)
     # If a first page cannot be read, nothing is cancelled.
-    server = Server(lambda command: lost if command.keys[0] == queue_keys(3).index else [b"", [], []])
+    server = Server(lambda command: lost if command.keys[0] == KEYS.queue(3).index else [b"", [], []])
     with pytest.raises(StoreUnavailable):
         server.run(by_key(CONTEXT, "k", cancel))
     assert {command.script for command in server.asked} == {"", "find_by_key"}

@@ -23,7 +23,7 @@ from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Change, Command
 from delayq.store.connect.store import Store
-from delayq.store.keys import ParkedSet
+from delayq.store.keys import KEYS, ParkedSet
 from delayq.targets import OK, Result
 from tests.protocol.world import tick
 from tests.support.timeouts import PATIENCE
@@ -51,7 +51,7 @@ LIMITS = (
     '{"match": "*", "rate": 100000}',
     '{"match": "g*", "maxInFlight": 1000}',
 )
-KEYS = ("", "a", "b", "c/1")
+ORDERING_KEYS = ("", "a", "b", "c/1")
 STEPS = 150
 AWAY = StoreUnavailable("Redis is unreachable, or its reply was lost")
 
@@ -62,6 +62,8 @@ class Broken(Exception):
 
 class FaultyStore:
     """The store of the owner: what it is told goes wrong as the test says."""
+
+    keys = KEYS
 
     def __init__(self, store: Store, dice: random.Random, now: Callable[[], int]) -> None:
         self.fault = ""
@@ -207,7 +209,9 @@ class Life:
         """Live, and come to an end."""
         if self.slots:
             policy = '{"match": "g*", "maxInFlight": 2, "per": "policy"}'
-            self.store.run(commands.set_policies([Change("policy:p", policy)], maker="0000000009", now=self.world.now))
+            self.store.run(
+                commands.set_policies(KEYS, [Change("policy:p", policy)], maker="0000000009", now=self.world.now)
+            )
             self.the_node_reads_the_policies()
         try:
             for _ in range(STEPS):
@@ -262,7 +266,7 @@ class Life:
         self.world.pause("*", told=False)
         self.promised, self.promised_at = Policies(pauses={"*": Pause(match="*")}), self.step
         for _ in range(self.dice.choice((20, 40))):
-            self.schedule(self.dice.choice(KEYS[:2]), "g.t", self.dice.randrange(1_000))
+            self.schedule(self.dice.choice(ORDERING_KEYS[:2]), "g.t", self.dice.randrange(1_000))
         self.world.advance(1_000)
         self.the_node_reads_the_policies()
         for fault in ("", "", "lost all", "", ""):
@@ -278,7 +282,9 @@ class Life:
         kind = dice.random()
         if kind < 0.7:
             for _ in range(dice.choice((1, 1, 3, 12))):
-                self.schedule(dice.choice(KEYS), dice.choice(list(self.topics)), dice.choice((-200, 0, 5, 40, 300)))
+                self.schedule(
+                    dice.choice(ORDERING_KEYS), dice.choice(list(self.topics)), dice.choice((-200, 0, 5, 40, 300))
+                )
         elif self.alive:
             one = self.alive[dice.choice(list(self.alive))]
             if kind < 0.85:
@@ -311,9 +317,9 @@ class Life:
     def somebody_limits(self, policy: str) -> None:
         """He may die before the queue has it, as who pauses may."""
         change = Change("policy:p", policy)
-        self.store.run(commands.set_policies([change], maker="0000000009", now=self.world.now))
+        self.store.run(commands.set_policies(KEYS, [change], maker="0000000009", now=self.world.now))
         if self.dice.random() < 0.7:
-            now = Policies.read(self.store.run(commands.policies()))
+            now = Policies.read(self.store.run(commands.policies(KEYS)))
             self.store.run(commands.apply_policies(self.world.keys, now.version, now.paused, now=self.world.now))
             self.promised, self.promised_at = Policies(pauses=now.pauses), self.step
 
@@ -327,7 +333,7 @@ class Life:
             self._plain("XSETID", "all", f"{2**64 - 1}-{2**64 - 1}")
 
     def the_node_reads_the_policies(self) -> None:
-        self.hand.policies.current = Policies.read(self.store.run(commands.policies()))
+        self.hand.policies.current = Policies.read(self.store.run(commands.policies(KEYS)))
         self.hand.job.wake(None)
 
     def schedule(self, key: str, topic: str, after: int) -> None:

@@ -14,7 +14,7 @@ from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Change, Found
 from delayq.store.connect.store import Store
-from delayq.store.keys import ParkedSet
+from delayq.store.keys import KEYS, ParkedSet
 from delayq.targets import OK, Result
 from tests.protocol.world import START, ManualSender, NodeClock, World, tick
 from workers.limits.asking import NodeLimits
@@ -164,7 +164,7 @@ class OneQueue(World):
         """A new owner on this node. Owners on other nodes do not know of it, unless they share their `limits`."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         clock = NodeClock(self)
-        topics = Topics(self.routes, self.store.url)
+        topics = Topics(self.routes, self.store.url, self.store.keys)
         senders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
         job = self.job_of(
             node,
@@ -204,8 +204,8 @@ class OneQueue(World):
 
     def change(self, *changes: Change) -> None:
         """Make other changes of policies."""
-        self.store.run(commands.set_policies(changes, maker="0000000007", now=self.now))
-        self._apply(Policies.read(self.store.run(commands.policies())), told=True)
+        self.store.run(commands.set_policies(KEYS, changes, maker="0000000007", now=self.now))
+        self._apply(Policies.read(self.store.run(commands.policies(KEYS))), told=True)
 
     def _apply(self, policies: Policies, *, told: bool) -> None:
         self.store.run(commands.apply_policies(self.keys, policies.version, policies.paused, now=self.now))
@@ -215,11 +215,11 @@ class OneQueue(World):
 
     def set_policies(self, *matches: str) -> Policies:
         """The same, but that nobody brings it to the queue."""
-        now = Policies.read(self.store.run(commands.policies()))
+        now = Policies.read(self.store.run(commands.policies(KEYS)))
         changes = [Change(f"pause:{match}", "") for match in now.paused if match not in matches]
         changes += [Change(f"pause:{match}", "{}") for match in matches]
-        self.store.run(commands.set_policies(changes, maker="0000000007", now=self.now))
-        return Policies.read(self.store.run(commands.policies()))
+        self.store.run(commands.set_policies(KEYS, changes, maker="0000000007", now=self.now))
+        return Policies.read(self.store.run(commands.policies(KEYS)))
 
     def _pass_wakes(self) -> None:
         self.owners = list(self.hands)  # type: ignore[arg-type]  # they have `job` and `woken`, which is what it uses

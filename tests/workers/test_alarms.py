@@ -11,7 +11,7 @@ import structlog
 from delayq.client.client import Client
 from delayq.domain.message import Message
 from delayq.domain.nodes import Complaint
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.servers import ServerUnderTest
 from workers.node.duties.alarms import Alarms
 
@@ -68,10 +68,10 @@ def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to
     assert look(watch) == []
     assert (watch.current, watch.missing) == ({}, 0)
     admin: Any = valkey.admin
-    admin.hdel(queue_keys(3).pool, first.id)
+    admin.hdel(KEYS.queue(3).pool, first.id)
     ((event, text),) = look(watch)
     assert (event, text.startswith("1 message is missing from queue 3")) == ("alarm", True)
-    admin.hdel(queue_keys(3).pool, second.id)
+    admin.hdel(KEYS.queue(3).pool, second.id)
     assert look(watch) == []
     assert watch.missing == 2
 
@@ -81,12 +81,12 @@ def test_only_what_no_other_look_at_redis_tells_is_an_alarm_of_its_own(
 ) -> None:
     client.schedule(Message(topic="t", delay_time=60_000, id="a.0003"))
     admin: Any = valkey.admin
-    admin.hset(queue_keys(4).state, "born", "then")
+    admin.hset(KEYS.queue(4).state, "born", "then")
     look(watch)
-    admin.hdel(queue_keys(3).pool, "a.0003")
+    admin.hdel(KEYS.queue(3).pool, "a.0003")
     valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
     assert (len(look(watch)), watch.own) == (2, [])  # the findings have both
-    admin.hset(queue_keys(4).state, "born", "since")
+    admin.hset(KEYS.queue(4).state, "born", "since")
     ((_, text),) = look(watch)
     assert watch.own == [Complaint(text, "DelayqAlarm")]
     assert text.startswith("queue 4 is not what this process has seen before")

@@ -8,7 +8,7 @@ from delayq import Client, Filter, Message
 from delayq.base.errors import StoreFull
 from delayq.store import commands
 from delayq.store.commands import REST, Census, Slice, Tally
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
@@ -18,7 +18,7 @@ from workers.queue import census
 from workers.queue.census import EVERY, PAUSE, TIMES, CensusTaker
 from workers.queue.queue_context import Pace
 
-KEYS = queue_keys(0)
+OWN_KEYS = KEYS.queue(0)
 
 
 def test_an_owner_counts_its_queue_and_keeps_what_it_has_counted(worlds: Worlds) -> None:
@@ -58,7 +58,7 @@ def test_a_worker_takes_the_census_of_its_queues(valkey: ServerUnderTest, monkey
 
 @pytest.fixture
 def made(clock: ManualClock) -> CensusTaker:
-    made = CensusTaker(KEYS, "1", clock, Pace(clock))
+    made = CensusTaker(OWN_KEYS, "1", clock, Pace(clock))
     assert made.ask() is None  # it has only begun
     clock.advance(EVERY)
     return made
@@ -83,7 +83,7 @@ def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows(made: Ce
     clock.advance(EVERY)
     kept = made.ask()
     assert kept is not None
-    assert kept.args == commands.keep_census(KEYS, "1", Census(7, {"t": {"due": Tally(2, 20, [2], 2)}})).args
+    assert kept.args == commands.keep_census(OWN_KEYS, "1", Census(7, {"t": {"due": Tally(2, 20, [2], 2)}})).args
     made.take(True)
     clock.advance(PAUSE[0] - 1)
     assert made.ask() is None
@@ -135,7 +135,7 @@ def test_topics_beyond_the_most_are_counted_together(
     )
     command = made.ask()
     assert command is not None
-    assert command.args == commands.keep_census(KEYS, "1", kept).args
+    assert command.args == commands.keep_census(OWN_KEYS, "1", kept).args
 
 
 def test_large_messages_are_looked_at_a_few_at_a_time(made: CensusTaker, clock: ManualClock) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from delayq.base.errors import StoreUnavailable
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.targets import OK
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
@@ -131,7 +131,7 @@ def test_idle_queues_look_at_the_same_moment(worlds: Worlds) -> None:
     ends = set()
     for number in range(3):
         world = worlds()
-        world.keys = queue_keys(number)
+        world.keys = KEYS.queue(number)
         hand = world.take_over()
         world.advance(100 * number)
         hand.settle()

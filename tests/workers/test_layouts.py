@@ -10,7 +10,7 @@ from delayq.client.client import Client
 from delayq.domain.message import Message
 from delayq.store import commands
 from delayq.store.commands import Command, Retention, plain
-from delayq.store.keys import META, Layout, queue_keys
+from delayq.store.keys import KEYS, Layout
 from tests.support.servers import ServerUnderTest
 from workers.node.duties.layouts import LayoutWatch
 
@@ -34,15 +34,15 @@ class House:
 
     def look(self, watch: LayoutWatch) -> tuple[Layout, ...]:
         """What is listed when it has looked."""
-        listed = self.store.run(commands.layouts())
+        listed = self.store.run(commands.layouts(KEYS))
         watch.take(listed)
         watch.retire()
-        return self.store.run(commands.layouts())
+        return self.store.run(commands.layouts(KEYS))
 
     def reshard(self, leave_open: int = 0) -> None:
-        self.store.run(commands.set_layouts([OLD], BOTH))
+        self.store.run(commands.set_layouts(KEYS, [OLD], BOTH))
         for queue in OLD.numbers[: len(OLD.numbers) - leave_open]:
-            self.store.run(commands.close(queue_keys(queue)))
+            self.store.run(commands.close(KEYS.queue(queue)))
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def test_a_layout_that_comes_is_told_once_and_a_redis_that_lost_its_list_takes_n
     watch = house.watch(OLD)
     house.look(watch)
     assert house.told == []
-    house.store.run(commands.set_layouts([OLD], BOTH))
+    house.store.run(commands.set_layouts(KEYS, [OLD], BOTH))
     for _ in range(3):
         house.look(watch)
-    house.store.run(plain("HDEL", META, "layouts", read=int))
+    house.store.run(plain("HDEL", KEYS.meta, "layouts", read=int))
     house.look(watch)
     assert house.told == [tuple(range(116))]
 
@@ -76,7 +76,7 @@ def test_a_layout_that_is_not_closed_everywhere_stays(house: House) -> None:
     house.reshard(leave_open=1)
     watch = house.watch(*BOTH)
     assert house.look(watch) == BOTH
-    house.store.run(commands.close(queue_keys(OLD.numbers[-1])))
+    house.store.run(commands.close(KEYS.queue(OLD.numbers[-1])))
     assert house.look(watch) == (NEW,)
 
 
@@ -105,14 +105,14 @@ def test_queues_that_are_done_with_are_not_asked_again(house: House, monkeypatch
 
     monkeypatch.setattr(house.store, "run_many", listening)
     house.look(watch)
-    assert [command.keys[0] for command in asked if command.script == "is_drained"] == [queue_keys(one.queue).state]
+    assert [command.keys[0] for command in asked if command.script == "is_drained"] == [KEYS.queue(one.queue).state]
 
 
 def test_of_three_layouts_the_one_in_the_middle_may_go_first(house: House) -> None:
     house.client.schedule(Message(topic="t", delay_time=HOUR))
     house.reshard()
     third = Layout(4, 116)
-    house.store.run(commands.set_layouts(BOTH, (*BOTH, third)))
+    house.store.run(commands.set_layouts(KEYS, BOTH, (*BOTH, third)))
     for queue in NEW.numbers:
-        house.store.run(commands.close(queue_keys(queue)))
+        house.store.run(commands.close(KEYS.queue(queue)))
     assert house.look(house.watch(*BOTH, third)) == (OLD, third)

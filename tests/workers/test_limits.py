@@ -12,7 +12,7 @@ from delayq import Client, Message
 from delayq.domain.routes import Route
 from delayq.store import commands
 from delayq.store.commands import Change
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.targets import OK, Result
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
@@ -97,7 +97,7 @@ def two_queues(worlds: Worlds, change: Change, *, nodes: int = 1) -> list[Hand]:
     """The owners of two queues, on one node or on two, under a policy."""
     hands: list[Hand] = []
     for queue, world in enumerate([worlds(), worlds()]):
-        world.keys = queue_keys(queue)
+        world.keys = KEYS.queue(queue)
         hands.append(world.take_over(node=queue + 1, limits=hands[0].limits if hands and nodes == 1 else None))
     hands[0].world.change(change)
     hands[1].policies.current = policies = hands[0].policies.current
@@ -666,6 +666,8 @@ def test_however_many_limits_are_asked_for_at_once_all_goes(
 
 class Slow:
     """A Redis to which each command of a packet costs so many ms."""
+
+    keys = KEYS
 
     def __init__(self, world: OneQueue, cost: float) -> None:
         self._world, self._store, self._cost, self._left = world, world.store, cost, 0.0

@@ -11,7 +11,7 @@ from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.domain.policies import Pause, Policies, Policy
 from delayq.store.commands import Pulled, plain
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
 from workers.node.duties.alarms import Alarms
@@ -48,8 +48,8 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
         client.schedule_many([Message(topic="t", id=f"m{n}", delay_time=0 if n < 3 else 60_000) for n in range(10)])
         client.cancel("m9")
         for queue in (0, 1):  # as a park leaves it
-            client.store.run(plain("HSET", queue_keys(queue).state, "parked:h:sms", "1", read=int))
-            client.store.run(plain("ZADD", queue_keys(queue).parked("h:sms"), 1, "a", 2, "b", read=int))
+            client.store.run(plain("HSET", KEYS.queue(queue).state, "parked:h:sms", "1", read=int))
+            client.store.run(plain("ZADD", KEYS.queue(queue).parked("h:sms"), 1, "a", 2, "b", read=int))
         owned = {one.queue for one in client.queues() if one.due}
     node = Node(load_settings(redis_url=valkey.url, zookeeper=zookeeper))
     metrics = Metrics()
@@ -62,7 +62,7 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     node.policies.current = Policies(
         "0000000008.0000000001", {"x": Pause(match="x", since=9_500), "y": Pause(match="y", since=9_000)}, {"sms": sms}
     )
-    topics = Topics(node.routes, node.store.url)
+    topics = Topics(node.routes, node.store.url, KEYS)
     topics.refuse("t", "NOPERM")
     version = "0000000007.0000000001"
     job: Any = SimpleNamespace(

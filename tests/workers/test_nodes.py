@@ -15,7 +15,7 @@ from delayq.domain.message import Message
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import free_port
 from delayq.store.commands import LAYOUT_VERSION
-from delayq.store.keys import META, NODES
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
@@ -77,8 +77,8 @@ def test_another_layout_is_refused_in_a_sentence_and_left_as_it_is(valkey: Serve
         ({"layouts": "8"}, "8 queues"),
         ({"version": newer}, f"this Redis has layout version {newer}, but this delayq needs {LAYOUT_VERSION}"),
     ):
-        valkey.admin.hset(META, mapping=stored)
-        before = valkey.admin.hgetall(META)
+        valkey.admin.hset(KEYS.meta, mapping=stored)
+        before = valkey.admin.hgetall(KEYS.meta)
         node = Node(settings)
         with pytest.raises(LayoutMismatch, match=why):
             node.run()
@@ -86,7 +86,7 @@ def test_another_layout_is_refused_in_a_sentence_and_left_as_it_is(valkey: Serve
         assert good.closed
         with Client(settings=settings) as client, pytest.raises(LayoutMismatch, match=why):
             client.queues()
-        assert valkey.admin.hgetall(META) == before
+        assert valkey.admin.hgetall(KEYS.meta) == before
 
 
 def test_after_a_stop_no_thread_of_the_node_is_left(valkey: ServerUnderTest, good: MemoryTarget) -> None:
@@ -101,14 +101,14 @@ def test_a_worker_whose_line_redis_refuses_sends_nothing_until_others_can_know_o
     valkey: ServerUnderTest, good: MemoryTarget
 ) -> None:
     """A6: A worker whose line Redis refuses for another reason than memory sends nothing 15 s later, and reports it."""
-    valkey.admin.set(NODES, "not a hash")
+    valkey.admin.set(KEYS.nodes, "not a hash")
     settings = settings_for(valkey.url, good)
     with Client(settings=settings) as client, RunningNode(settings, wait=False) as one:
         client.schedule(Message(topic="m.t", id="a", delay_time=1))
         eventually(lambda: one.node.line.refused, "it has asked")
         assert any("refuses the line of this worker" in text for text, _ in one.node.own_complaints())
         assert (dict(one.node.jobs), good.attempted) == ({}, []), "it leaves the queues to others"
-        valkey.admin.delete(NODES)
+        valkey.admin.delete(KEYS.nodes)
         good.wait_for_ids(["a"])
         eventually(lambda: one.node.own_complaints() == [], "all is well")
 

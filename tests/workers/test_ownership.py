@@ -12,7 +12,7 @@ from coordinator.local import HOLD
 from delayq.base.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import ManualClock
 from workers.node.ownership import STUCK, Ownership
 from workers.queue.pull_job import PullJob
@@ -273,7 +273,7 @@ class SideBySide:
         for ownership in self.ownerships:
             for job in cast("dict[int, Job]", ownership.jobs).values():
                 job.ticked_at = self.clock.monotonic()
-                if self.store.run(commands.pull(queue_keys(job.claim.queue), job.epoch, offset=0, room=1)) is None:
+                if self.store.run(commands.pull(KEYS.queue(job.claim.queue), job.epoch, offset=0, room=1)) is None:
                     job.fenced = job.finished = True
                     job.alive = False
         for ownership in self.ownerships:
@@ -281,7 +281,7 @@ class SideBySide:
 
     def owners(self) -> list[int]:
         """How many running jobs each queue has under the epoch that Redis has."""
-        stored = [self.store.run(commands.stored_epoch(queue_keys(queue))) for queue in range(4)]
+        stored = [self.store.run(commands.stored_epoch(KEYS.queue(queue))) for queue in range(4)]
         jobs = [ownership.jobs.get(queue) for queue in range(4) for ownership in self.ownerships]
         return [
             sum(job is not None and job.alive and job.epoch == epoch for job in jobs[2 * queue : 2 * queue + 2])

@@ -21,6 +21,7 @@ from delayq.base.errors import StoreUnavailable
 from delayq.domain.policies import Bucket, Policies, Policy, Slots
 from delayq.store import commands
 from delayq.store.commands import Granted
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget
 from tests.protocol.world import NodeClock
 from tests.support.amounts import amount
@@ -174,6 +175,8 @@ def test_a_node_that_is_alone_leaves_few_slots_unused(worlds: Worlds, most: int,
 class Lossy:
     """Some replies to who asks for permits are lost, after or before Redis had the question."""
 
+    keys = KEYS
+
     def __init__(self, store: Any, lost: Collection[int] = range(2, 400, 7), away: Collection[int] = ()) -> None:
         self.store, self.count, self.lost, self.away = store, 0, lost, away
 
@@ -225,8 +228,8 @@ def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPa
     if mistake == "a limit of each request":
         numbers = count(1)
 
-        def elsewhere(ask: Callable[..., Any], requests: Any, **more: Any) -> Any:
-            return ask([structs.replace(one, name=f"{one.name}{next(numbers)}") for one in requests], **more)
+        def elsewhere(ask: Callable[..., Any], keys: Any, requests: Any, **more: Any) -> Any:
+            return ask(keys, [structs.replace(one, name=f"{one.name}{next(numbers)}") for one in requests], **more)
 
         for ask in (commands.spend_all, commands.take_slots):
             monkeypatch.setattr(commands, ask.__name__, partial(elsewhere, ask))
@@ -241,7 +244,7 @@ def test_never_more_than_the_burst_is_granted_and_valid(
     monkeypatch: pytest.MonkeyPatch, rate: float, burst: int, mistake: bool
 ) -> None:
     random.seed(3)
-    limit = RateLimit(Bucket("t:x", rate, burst), lambda limit, at: None, lambda version: None)
+    limit = RateLimit(Bucket("t:x", rate, burst), KEYS, lambda limit, at: None, lambda version: None)
     if mistake:  # the whole burst at once, and what comes while it is valid
         limit._burst = max(burst, 1 + rate * SHORTEST_LIFE / VALID / 1_000)
     free, most, total, at = 0.0, 0, 0, 0
@@ -315,7 +318,7 @@ class Waits:
 
 
 def test_what_a_release_puts_back_grows_no_younger_and_no_older() -> None:
-    limit = RateLimit(Bucket("t:x", 100, 100), lambda limit, at: None, lambda version: None)
+    limit = RateLimit(Bucket("t:x", 100, 100), KEYS, lambda limit, at: None, lambda version: None)
     limit._permits = {315: 3, 400: 40, 750: 8}
     taken = limit.take(42, 300)
     assert taken == [(400, 40), (750, 2)], "none that ends on the way"
@@ -347,7 +350,7 @@ def test_what_a_lost_reply_took_is_given_back_and_what_a_killed_owner_had_is_fre
 
 
 def test_no_send_begins_that_may_last_longer_than_its_slot() -> None:
-    limit = SlotLimit(Slots("x", 2), lambda limit, at: None)
+    limit = SlotLimit(Slots("x", 2), KEYS, lambda limit, at: None)
     limit.update(Slots("x", 2), "", 1_000)
     waits: Any = Waits()
     limit.report_parked(waits, 2, (0, b""), 0)
@@ -362,6 +365,8 @@ def test_no_send_begins_that_may_last_longer_than_its_slot() -> None:
 
 class Far:
     """A Redis to which a trip takes so many ms."""
+
+    keys = KEYS
 
     def __init__(self, world: OneQueue, trip: int) -> None:
         self._world, self._store, self._trip = world, world.store, trip
@@ -533,7 +538,7 @@ def test_a_message_that_comes_alone_does_not_use_up_what_was_saved(worlds: World
 
 
 def test_a_request_that_came_too_late_is_made_again_at_once() -> None:
-    limit = RateLimit(Bucket("t:x", 10_000_000, 10_000_000), lambda limit, at: None, lambda version: None)
+    limit = RateLimit(Bucket("t:x", 10_000_000, 10_000_000), KEYS, lambda limit, at: None, lambda version: None)
     limit.listen(Waits(), 0)
     assert limit.next_request(0)[0] is not None
     again, _, _ = limit.take_answer(Granted(0, 0), 0)
@@ -543,6 +548,8 @@ def test_a_request_that_came_too_late_is_made_again_at_once() -> None:
 
 class TwoServers:
     """Keys lie on either of two servers; one of them hangs until it is released."""
+
+    keys = KEYS
 
     def __init__(self, store: Any) -> None:
         self.store, self.hangs, self.released = store, threading.Event(), threading.Event()
@@ -595,6 +602,8 @@ def test_limits_that_wait_for_their_turn_at_a_slow_server_are_not_short_and_thos
 ) -> None:
     class Slow:
         """A server that takes a while for each packet."""
+
+        keys = KEYS
 
         server_of = staticmethod(lambda key: None)
 

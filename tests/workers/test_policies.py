@@ -11,7 +11,7 @@ from delayq.domain.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Change
 from delayq.store.connect.store import Store
-from delayq.store.keys import POLICIES
+from delayq.store.keys import KEYS
 from delayq.targets import OK, Result
 from tests.workers.one_queue import TABLE, OneQueue
 from workers.node.duties.policies import PolicyWatch
@@ -24,12 +24,12 @@ PAUSE = Change("pause:other.*", '{"reason":"down","until":9000}')
 
 def put(store: Store, *changes: Change, beyond: str = "") -> Policies:
     """Change them; as a node reads them then."""
-    store.run(commands.set_policies(changes, maker="0000000007", beyond=beyond, now=1_000))
+    store.run(commands.set_policies(KEYS, changes, maker="0000000007", beyond=beyond, now=1_000))
     return read(store)
 
 
 def read(store: Store) -> Policies:
-    return Policies.read(store.run(commands.policies()))
+    return Policies.read(store.run(commands.policies(KEYS)))
 
 
 # -- a pull job ----------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_an_owner_brings_no_policies_that_were_lost_to_a_queue_that_has_others(w
     hand = world.take_over()
     world.add("a")
     lost = put(world.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'), beyond="0000000008.0000000007")
-    world.store.run(commands.plain("DEL", POLICIES, read=int))
+    world.store.run(commands.plain("DEL", KEYS.policies, read=int))
     stand = put(world.store, Change("pause:g.*", "{}"))
     world.store.run(commands.apply_policies(world.keys, stand.version, stand.paused))
     hand.policies.current = lost
@@ -114,7 +114,7 @@ class Watched:
         self.changes += 1
 
     def glance(self, now: int = 0) -> None:
-        self.watch.observe(self.store.run(commands.glance()).policies)
+        self.watch.observe(self.store.run(commands.glance(KEYS)).policies)
         self.look(now)
 
     def look(self, now: int = 0) -> None:
@@ -175,7 +175,7 @@ def limits(world: OneQueue) -> Callable[[], list[str]]:
     node = Watched(world.store)
 
     def look() -> list[str]:
-        node.watch.observe(node.store.run(commands.glance()).policies)
+        node.watch.observe(node.store.run(commands.glance(KEYS)).policies)
         node.watch.look()
         return sorted(read(node.store).limits)
 
@@ -216,7 +216,7 @@ def test_a_limit_lasts_while_what_came_before_it_and_no_longer_what_came_after_i
     world: OneQueue, limits: Callable[[], list[str]], since: str
 ) -> None:
     hand = world.take_over()
-    limit = commands.set_policies([Change("limit:g.*", '{"rate":1}')], maker="0000000007", now=world.now)
+    limit = commands.set_policies(KEYS, [Change("limit:g.*", '{"rate":1}')], maker="0000000007", now=world.now)
     if since == "after":
         world.store.run(limit)
     world.add_many((f"{n}" for n in range(4)), at=5)
@@ -235,7 +235,7 @@ def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched)
     """I5: On one server the queues lose the pause, too."""
     put(node.store, PAUSE, beyond="0000000005.0000000007")
     node.glance()
-    node.store.run(commands.plain("DEL", POLICIES, read=int))
+    node.store.run(commands.plain("DEL", KEYS.policies, read=int))
     node.glance()
     assert (node.policies.current.number, node.losses.went_back) == (7, 1), (
         "nobody sees a number again with other policies"

@@ -19,7 +19,7 @@ from delayq.config import load_settings
 from delayq.domain.nodes import LINE_AGE
 from delayq.domain.policies import Policy
 from delayq.embedded import EmbeddedServer
-from delayq.store.keys import NODES
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget
 from testbed.process import stand_still
 from tests.faults.flow import delayq
@@ -71,9 +71,9 @@ def test_a_command_without_settings_waits_for_the_longest_send_of_a_worker(
 
     def paused_after(seconds: int) -> tuple[str, int | None]:
         """What `pause` says when nobody has heard of the worker for so long."""
-        line = json.loads(valkey.admin.hget(NODES, "w"))
+        line = json.loads(valkey.admin.hget(KEYS.nodes, "w"))
         line["seen"] = int(time.time() * 1000) - 1_000 * seconds
-        valkey.admin.hset(NODES, "w", json.dumps(line))
+        valkey.admin.hset(KEYS.nodes, "w", json.dumps(line))
         _, said = delayq(valkey.url, "pause", "orders.*", "--wait", "0", "--json")
         answer = json.loads(said)
         return answer["state"], answer["inFlight"]

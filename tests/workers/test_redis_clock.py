@@ -11,7 +11,7 @@ from delayq.base.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Change, Glance
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout
+from delayq.store.keys import KEYS, Layout
 from delayq.testing import ManualClock
 from workers.node.duties.redis_clock import FAR, NEAR, STEADY, RedisClock, Skew
 
@@ -21,6 +21,8 @@ LISTED = (Layout(16), Layout(4, 16))
 
 class Redis:
     """A Redis whose clock is far ahead, and which takes `trip` ms to answer."""
+
+    keys = KEYS
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -90,11 +92,11 @@ def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while_without_an_answ
 
 
 def test_what_the_script_says(store: Store) -> None:
-    assert store.run(commands.glance(now=7)) == Glance(7, (), ""), "nobody has used it yet"
-    store.run(commands.layout(16))
-    store.run(commands.set_layouts(LISTED[:1], LISTED))
-    store.run(commands.set_policies([Change("pause:t", "{}")], maker="0000000007"))
-    glance = store.run(commands.glance())
+    assert store.run(commands.glance(KEYS, now=7)) == Glance(7, (), ""), "nobody has used it yet"
+    store.run(commands.layout(KEYS, 16))
+    store.run(commands.set_layouts(KEYS, LISTED[:1], LISTED))
+    store.run(commands.set_policies(KEYS, [Change("pause:t", "{}")], maker="0000000007"))
+    glance = store.run(commands.glance(KEYS))
     assert (glance.layouts, glance.policies) == (LISTED, "0000000001.0000000007")
     assert abs(glance.now - store.run(commands.redis_now())) < 60_000
 

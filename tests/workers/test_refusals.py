@@ -8,6 +8,7 @@ import pytest
 
 from delayq.domain.routes import Routes
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from delayq.targets import OK
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
@@ -182,7 +183,7 @@ def test_a_queue_of_which_every_pull_fails_is_told(limited: Limited) -> None:
 
 
 def test_a_stream_that_takes_nothing_is_asked_now_and_then_until_it_takes_something(clock: ManualClock) -> None:
-    topics = Topics(Routes(TABLE), "redis://localhost")
+    topics = Topics(Routes(TABLE), "redis://localhost", KEYS)
     assert topics.to_ask(clock.monotonic()) == []
     assert topics.refuse("s.t", "no")
     assert not topics.refuse("s.t", "nor this, which was on its way")

@@ -15,7 +15,7 @@ import redis
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import die_with_parent
-from delayq.store.keys import META
+from delayq.store.keys import KEYS
 from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import entries
 from tests.support.clusters import ClusterUnderTest
@@ -93,7 +93,7 @@ def test_twice_under_load_and_killed_in_the_middle_nothing_is_lost_early_or_doub
     streams: Any = redis.Redis.from_url(url, protocol=2)
 
     def listed() -> str:
-        return str(streams.hget(META, "layouts").decode())
+        return str(streams.hget(KEYS.meta, "layouts").decode())
 
     with load_on(service) as load:
         load.wait_for(150)

@@ -18,6 +18,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.store import checks
 from delayq.store.checks import Disk
 from delayq.store.connect.store import Store
+from delayq.store.keys import KEYS
 from tests.support.clusters import Member
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
@@ -92,7 +93,7 @@ def test_another_worker_knows_that_it_was_rewritten_and_the_api_too_and_servers_
         rewrites(admin)
     assert admin.hgetall("delayq:rewritten") == {admin.info("server")["run_id"].encode(): b"1"}
     assert look(Alarms(client.store, range(16))) == []
-    assert checks.complaints(checks.told(client.store.run_many(checks.questions("")))) == []
+    assert checks.complaints(checks.told(client.store.run_many(checks.questions(KEYS, "")))) == []
     assert rewrites(admin) == 1
     fail(admin)
     assert SUSPECT in look(Alarms(client.store, range(16)))[0]
@@ -141,6 +142,8 @@ def test_nothing_is_asked_of_a_disk_that_still_fails() -> None:
     asked: list[object] = []
 
     class Refusing:
+        keys = KEYS
+
         def run(self, command: object) -> None:
             asked.append(command)
 
@@ -177,7 +180,7 @@ def test_failing_snapshots_are_named_and_a_rewrite_waits_until_nothing_is_refuse
     assert rewrites(admin) == 1
     look(watch)
     assert look(watch) == []
-    assert checks.complaints(checks.told(client.store.run_many(checks.questions("")))) == []
+    assert checks.complaints(checks.told(client.store.run_many(checks.questions(KEYS, "")))) == []
 
 
 def test_while_snapshots_fail_each_refusal_puts_the_rewrite_off(client: Client, admin: Any) -> None:

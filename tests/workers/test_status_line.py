@@ -29,7 +29,7 @@ from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Pulled
 from delayq.store.connect.store import Store
-from delayq.store.keys import NODES
+from delayq.store.keys import KEYS
 from delayq.targets import OK, Result
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
@@ -67,11 +67,11 @@ def line(store: Store, clock: ManualClock, name: str, *senders: Sender, **more: 
 def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None:
     """A node's line as it was left so many ms ago."""
     said = msgspec.json.encode({"node": name, "seen": clock.now() - silent_for, "queues": {}})
-    store.run(commands.publish_node(name, said))
+    store.run(commands.publish_node(KEYS, name, said))
 
 
 def names(store: Store) -> set[str]:
-    lines = store.run(commands.nodes())
+    lines = store.run(commands.nodes(KEYS))
     return set(lines)
 
 
@@ -81,7 +81,7 @@ def test_two_workers_with_one_name_say_so_as_long_as_both_write_the_line(store: 
     other = line(store, clock, "same")
 
     def complaints() -> list[str]:
-        lines = store.run(commands.nodes())
+        lines = store.run(commands.nodes(KEYS))
         found = read_nodes(lines, clock.now())["same"].complaints
         return [one.text for one in found if one.code == SAME_NAME]
 
@@ -106,12 +106,12 @@ def test_a_worker_may_send_while_redis_has_confirmed_its_line_lately_and_says_wh
 ) -> None:
     one = line(store, clock, "one")
     assert not one.is_known()
-    valkey.admin.set(NODES, "not a hash")
+    valkey.admin.set(KEYS.nodes, "not a hash")
     with pytest.raises(StoreError):
         one.publish(NOTHING)
     assert (one.is_known(), one.has_news(NOTHING)) == (False, True)
     assert one.refused.startswith("WRONGTYPE")
-    valkey.admin.delete(NODES)
+    valkey.admin.delete(KEYS.nodes)
     one.publish(NOTHING)
     assert (one.is_known(), one.has_news(NOTHING), one.refused) == (True, False, "")
     clock.advance(LINE_AGE - 1)
@@ -134,7 +134,7 @@ def test_a_line_tells_the_longest_send_of_all_routes_and_of_sends_that_hang(stor
 
     def longest() -> int | None:
         one.publish(NOTHING)
-        lines = store.run(commands.nodes())
+        lines = store.run(commands.nodes(KEYS))
         return read_nodes(lines, clock.now())["one"].longest_send
 
     assert longest() == slow.longest == 60_000 + GRACE
@@ -186,7 +186,7 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
     def told() -> tuple[str | None, dict[str, int]]:
         if one.has_news(owned):
             one.publish(owned)
-        lines = store.run(commands.nodes())
+        lines = store.run(commands.nodes(KEYS))
         found = read_nodes(lines, clock.now())["one"]
         return found.policies, found.held
 
@@ -222,7 +222,7 @@ def test_it_tells_of_its_routes_and_at_once_which_circuits_are_open_by_the_clock
     def told() -> RouteLine:
         if one.has_news(NOTHING):
             one.publish(NOTHING)
-        lines = store.run(commands.nodes())
+        lines = store.run(commands.nodes(KEYS))
         (found,) = read_nodes(lines, clock.now())["one"].routes
         return found
 
@@ -264,7 +264,7 @@ def test_it_reports_how_many_messages_each_route_has_delivered_since_its_start(
 
     def reported() -> list[int | None]:
         line(store, clock, "one", routes=routes, observer=metrics).publish(NOTHING)
-        lines = store.run(commands.nodes())
+        lines = store.run(commands.nodes(KEYS))
         found = read_nodes(lines, clock.now())["one"].routes
         return [one.delivered for one in found]
 
@@ -283,7 +283,7 @@ def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, cl
     clock.advance(RECENT_STEP)
     one.count()
     one.publish(NOTHING)
-    lines = store.run(commands.nodes())
+    lines = store.run(commands.nodes(KEYS))
     told = read_nodes(lines, clock.now())["one"]
     assert (told.complaints, told.recent) == ((Complaint("queue 3 is stuck"),) * MOST_COMPLAINTS, Recent(last, ((7,),)))
 

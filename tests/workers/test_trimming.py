@@ -19,7 +19,7 @@ from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command, GroupRecord
 from delayq.store.connect.store import Store
-from delayq.store.keys import GROUPS, TRIMMED, queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing.memory_target import MemoryTarget
 from tests.support.nodes import QUEUES as NODE_QUEUES
 from tests.support.nodes import RunningNode, settings_for
@@ -104,7 +104,7 @@ class World:
 
     @property
     def remembered(self) -> set[str]:
-        return {name.decode() for name in self.server.admin.hkeys(TRIMMED)}
+        return {name.decode() for name in self.server.admin.hkeys(KEYS.trimmed)}
 
 
 def passes(worker: StreamTrimmer, rounds: int = 6) -> None:
@@ -159,7 +159,7 @@ def test_a_topic_that_a_policy_names_needs_no_delivery(world: World) -> None:
 
 def test_a_topic_with_a_consumer_group_needs_no_delivery(world: World) -> None:
     world.put(KEEP_ONE)
-    world.store.run(commands.record_group(GroupRecord(topic="old", group="mail", stream="old")))
+    world.store.run(commands.record_group(KEYS, GroupRecord(topic="old", group="mail", stream="old")))
     world.append("old", "older")
     passes(world.worker())
     assert world.lengths("old", "older") == [1, 3]
@@ -171,7 +171,7 @@ def test_a_record_of_a_group_that_somebody_else_wrote_keeps_no_other_stream_from
         world.append(topic)
         world.server.admin.xgroup_create(topic, "other", "$")
     world.jobs[16].topics.names = ["a", "b"]
-    world.server.admin.hset(GROUPS, mapping={"junk": "1", "b mail b": "junk"})
+    world.server.admin.hset(KEYS.groups, mapping={"junk": "1", "b mail b": "junk"})
     passes(world.worker())
     assert world.lengths("a", "b") == [0, 3], "the record names a group that the stream does not have"
 
@@ -179,15 +179,15 @@ def test_a_record_of_a_group_that_somebody_else_wrote_keeps_no_other_stream_from
 def test_a_recorded_group_keeps_the_entries_of_a_stream_that_does_not_have_it_yet(valkey: ServerUnderTest) -> None:
     world = World(valkey, Route(name="streams", per_queue=True))
     world.put(Policy(name="one", match="*", retention_length=0))
-    streams = [queue_keys(queue).stream("a") for queue in QUEUES]
+    streams = [KEYS.queue(queue).stream("a") for queue in QUEUES]
     world.jobs[16].topics.names = ["a", "b"]
-    world.append(*streams, queue_keys(16).stream("b"))
-    for stream in (*streams, queue_keys(16).stream("b")):
+    world.append(*streams, KEYS.queue(16).stream("b"))
+    for stream in (*streams, KEYS.queue(16).stream("b")):
         valkey.admin.xgroup_create(stream, "other", "$")
     valkey.admin.xgroup_create(streams[0], "mail", "$")
-    world.store.run(commands.record_group(GroupRecord(topic="a", group="mail", stream="a", queues=(16, 16))))
+    world.store.run(commands.record_group(KEYS, GroupRecord(topic="a", group="mail", stream="a", queues=(16, 16))))
     passes(world.worker())
-    assert world.lengths(*streams, queue_keys(16).stream("b")) == [0, 3, 3, 0]
+    assert world.lengths(*streams, KEYS.queue(16).stream("b")) == [0, 3, 3, 0]
 
 
 def test_a_group_that_is_recorded_during_a_pass_keeps_what_arrives_after_its_first_call(
@@ -202,7 +202,7 @@ def test_a_group_that_is_recorded_during_a_pass_keeps_what_arrives_after_its_fir
     def run(command: Command[Any]) -> Any:
         answer = real(command)
         if command.args[0] == "HGETALL" and next(reads) == 1:  # the second one is for the stream
-            real(commands.record_group(GroupRecord(topic="a", group="mail", stream="a")))
+            real(commands.record_group(KEYS, GroupRecord(topic="a", group="mail", stream="a")))
             world.append("a", count=1)
             world.server.admin.xgroup_setid("a", "other", "$")
         return answer
@@ -276,7 +276,7 @@ def test_a_policy_that_is_new_begins_a_pass_and_one_that_is_gone_ends_it(world: 
 def test_a_route_with_a_stream_for_each_queue_has_all_of_them_trimmed(valkey: ServerUnderTest) -> None:
     world = World(valkey, Route(name="streams", per_queue=True, stream="s-{topic}"))
     world.put(KEEP_ONE)
-    streams = [queue_keys(queue).stream("s-a") for queue in (3, *QUEUES)]
+    streams = [KEYS.queue(queue).stream("s-a") for queue in (3, *QUEUES)]
     world.append(*streams[:3])
     world.jobs[16].topics.names = ["a", "none"]
     passes(world.worker())
@@ -362,7 +362,7 @@ def test_a_worker_trims_what_all_groups_have_acknowledged(valkey: ServerUnderTes
     ]
     settings = settings_for(valkey.url, MemoryTarget(), routes=json.dumps(table))
     streams = (
-        [queue_keys(queue).stream("orders") for queue in range(NODE_QUEUES)] if route == "per queue" else ["orders"]
+        [KEYS.queue(queue).stream("orders") for queue in range(NODE_QUEUES)] if route == "per queue" else ["orders"]
     )
     admin = valkey.admin
 

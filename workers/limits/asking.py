@@ -18,6 +18,7 @@ from delayq.store import commands
 from delayq.store.commands import MOST_SLOTS, Command, Granted, Now, SlotRequest, Spending
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Store
+from delayq.store.keys import Keys
 from workers.limits.limit import IDLE, Limit, Queue
 from workers.limits.rate import RateLimit
 from workers.limits.slots import SlotLimit
@@ -39,9 +40,9 @@ def _failed() -> None:
     log.exception("limits_failed")
 
 
-def _command(requests: list[Any], now: Now) -> Command[Any]:
+def _command(keys: Keys, requests: list[Any], now: Now) -> Command[Any]:
     take = commands.spend_all if isinstance(requests[0], Spending) else commands.take_slots
-    return take(requests, now=now)
+    return take(keys, requests, now=now)
 
 
 class _Asker:
@@ -169,7 +170,7 @@ class _Asker:
     def _ask(self, requests: list[_Asking], now: int) -> None:
         test_now: Now = "" if self._test_now is None else self._test_now()
         parts = self._parts(requests)
-        packet = [_command([request for _, request in part], test_now) for part in parts]
+        packet = [_command(self._store.keys, [request for _, request in part], test_now) for part in parts]
         answers: list[Any] = [None] * len(packet)
         try:
             answers = self._store.run_many(packet)
@@ -228,7 +229,7 @@ class NodeLimits:
             limits: list[Limit] = [] if rate is None else [rate]
             if slots is not None:
                 if (known := self._slots.get(slots.name)) is None:
-                    known = self._slots[slots.name] = self._new(SlotLimit(slots, self._soon))
+                    known = self._slots[slots.name] = self._new(SlotLimit(slots, self._store.keys, self._soon))
                 known.update(slots, policies.version, longest)
                 limits.append(known)
             if policies.version >= self._policies.version and policies is not self._policies:
@@ -243,7 +244,9 @@ class NodeLimits:
             return None
         with self._lock:
             if (known := self._rates.get(bucket.name)) is None:
-                known = self._rates[bucket.name] = self._new(RateLimit(bucket, self._soon, self._outdated))
+                known = self._rates[bucket.name] = self._new(
+                    RateLimit(bucket, self._store.keys, self._soon, self._outdated)
+                )
         if known.version != policies.version:
             known.update(bucket, policies.version, self._clock.monotonic())
         return known

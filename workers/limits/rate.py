@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from delayq.domain.policies import Bucket
 from delayq.store.commands import Granted, Spending
-from delayq.store.keys import rate_key
+from delayq.store.keys import Keys
 from workers.limits.limit import IDLE, Limit, Listener, Queue
 
 #: The ends (monotonic ms) and the numbers of permits.
@@ -51,8 +51,10 @@ def life_and_burst(bucket: Bucket) -> tuple[int, float]:
 class RateLimit(Limit):
     """The token bucket of a rate. `outdated` is called with the version of newer policies that the bucket has."""
 
-    def __init__(self, bucket: Bucket, soon: Callable[[Limit, int], None], outdated: Callable[[str], None]) -> None:
-        super().__init__(bucket.name, rate_key(bucket.name), soon)
+    def __init__(
+        self, bucket: Bucket, keys: Keys, soon: Callable[[Limit, int], None], outdated: Callable[[str], None]
+    ) -> None:
+        super().__init__(bucket.name, keys.rate(bucket.name), soon)
         self._outdated = outdated
         self._taken_until = 0  # the earliest end of the permits that a sender took last
         self._low = 0  # ask for more permits if there are fewer than these

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from delayq.domain.policies import Slots
 from delayq.store.commands import MOST_SLOTS, SlotRequest, taken_slots
-from delayq.store.keys import slots_key
+from delayq.store.keys import Keys
 from workers.limits.limit import IDLE, Limit
 
 #: A node uses a slot repeatedly for USED_AGAIN ms. Redis keeps it BESIDES ms longer than the longest send lasts. A send begins
@@ -43,8 +43,8 @@ class SlotLimit(Limit):
 
     lasts = True
 
-    def __init__(self, slots: Slots, soon: Callable[[Limit, int], None]) -> None:
-        super().__init__(slots.name, slots_key(slots.name), soon)
+    def __init__(self, slots: Slots, keys: Keys, soon: Callable[[Limit, int], None]) -> None:
+        super().__init__(slots.name, keys.slots(slots.name), soon)
         self._slots = slots
         self._life = 0  # ms for which slots are taken
         self._free: list[_Slot] = []

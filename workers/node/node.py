@@ -15,14 +15,14 @@ from delayq.base.errors import ConfigError, StoreError
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
 from delayq.config import Settings, variable
 from delayq.domain.nodes import Complaint, Lately
-from delayq.domain.routes import Routes
+from delayq.domain.routes import Route, Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Meta, Retention
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import Keys
 from delayq.store.rights import WORKER
-from delayq.targets import open_target
-from delayq.targets.redis_stream.target import is_local, lies_here
+from delayq.targets import Target, open_target
+from delayq.targets.redis_stream.target import RedisStreamTarget, is_local, lies_here
 from delayq.targets.webhook.egress import Egress
 from workers.limits.asking import NodeLimits
 from workers.node.duties.alarms import Alarms
@@ -103,7 +103,8 @@ class Node:
 
             access_of(settings)  # reports mistakes before it waits for Redis
         _check_unused(settings)
-        self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
+        keys, timeout = Keys(settings.namespace), settings.redis_timeout / 1000
+        self.store = Store(settings.redis_url, keys=keys, timeout=timeout, connections=512)
         self._queues: list[int] = []  # of all layouts: the duties share this list, which changes in place
         self.skew = Skew(self._clock)
         self.redis_clock = RedisClock(self.store, self.skew, self._clock)
@@ -200,7 +201,7 @@ class Node:
         for route in remote:
             self._senders[route.name] = Sender(
                 route,
-                open_target(route, self.settings.redis_url),
+                self._open_target(route),
                 self._clock,
                 threads=self.settings.senders,
                 timeout=self.settings.send_timeout,
@@ -320,9 +321,9 @@ class Node:
         wanted = self.settings.queues
 
         def agree() -> Meta:
-            server = checks.told(self.store.run_many(checks.questions(self.settings.fsync, WORKER)))
+            server = checks.told(self.store.run_many(checks.questions(self.store.keys, self.settings.fsync, WORKER)))
             checks.refuse(server, self.settings.accept)
-            return self.store.run(commands.layout(wanted or DEFAULT_QUEUES))
+            return self.store.run(commands.layout(self.store.keys, wanted or DEFAULT_QUEUES))
 
         meta = self._repeat(agree, lambda error: log.warning("waiting_for_redis", error=error))
         if meta is not None:
@@ -387,7 +388,7 @@ class Node:
 
     def _make_job(self, claim: Claim) -> PullJob:
         context = QueueContext(
-            keys=queue_keys(claim.queue),
+            keys=self.store.keys.queue(claim.queue),
             incarnation=Incarnation(claim.epoch),
             store=self.store,
             clock=self._clock,
@@ -402,7 +403,7 @@ class Node:
             pace=self._pace,
             may_send=self._may_send,
         )
-        topics = Topics(self.routes, self.settings.redis_url, self.trimmer.note)
+        topics = Topics(self.routes, self.settings.redis_url, self.store.keys, self.trimmer.note)
         return PullJob(context, claim.parked, topics, pulse=self._pulse, losses=self.losses)
 
     def _look_at_all(self) -> None:
@@ -452,6 +453,12 @@ class Node:
     def _give_up_hung(self) -> None:
         for sender in self._senders.values():
             sender.give_up_hung()
+
+    def _open_target(self, route: Route) -> Target:
+        target = open_target(route, self.settings.redis_url)
+        if isinstance(target, RedisStreamTarget):
+            target.within(self.store.keys)
+        return target
 
     def _close_targets(self, senders: Sequence[Sender]) -> None:
         for sender in senders:

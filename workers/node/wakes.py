@@ -13,7 +13,6 @@ import structlog
 from delayq.base.errors import StoreError
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
-from delayq.store.keys import ADVANCED, queue_keys
 
 RECEIVE = 1.0
 PAUSE = 0.2
@@ -33,6 +32,7 @@ class WakeListener:
         wake: Callable[[int, int | None], None],
         moved: Callable[[int], None] | None = None,
     ) -> None:
+        self._keys = store.keys
         self._wakes = Wakes(store.connect)
         self._moved = moved
         self._channels: dict[str, int] = {}
@@ -43,7 +43,7 @@ class WakeListener:
 
     def listen(self, queues: Iterable[int]) -> None:
         """Replace the queues, within a second; from any thread."""
-        self._channels = {queue_keys(queue).wake: queue for queue in queues}
+        self._channels = {self._keys.queue(queue).wake: queue for queue in queues}
 
     def start(self) -> None:
         """Start the thread. A second call does nothing."""
@@ -57,7 +57,7 @@ class WakeListener:
         while not self._stopped.is_set():
             try:
                 channels = self._channels
-                self._wakes.connect([*channels, *([ADVANCED] if self._moved is not None else ())])
+                self._wakes.connect([*channels, *([self._keys.advanced] if self._moved is not None else ())])
                 for queue in channels.values():
                     self._wake(queue, None)  # wakes published before the subscription are lost
                 while channels is self._channels and not self._stopped.is_set():
@@ -79,7 +79,7 @@ class WakeListener:
         queue = self._channels.get(channel)
         if queue is not None:
             self._wake(queue, number)
-        elif self._moved is not None and channel == ADVANCED and number is not None:
+        elif self._moved is not None and channel == self._keys.advanced and number is not None:
             self._moved(number)
 
     def stop(self) -> None:

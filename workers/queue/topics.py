@@ -15,7 +15,7 @@ from delayq.domain.policies import NO_POLICIES, Bucket, Policies
 from delayq.domain.routes import Route, Routes
 from delayq.store.commands import BucketHere, Known, KnownTopics
 from delayq.store.connect.address import CLUSTER, parse
-from delayq.store.keys import ParkedSet, QueueKeys, rate_key
+from delayq.store.keys import Keys, ParkedSet, QueueKeys
 from delayq.targets.redis_stream.target import is_local
 from workers.limits.asking import NodeLimits
 from workers.limits.rate import life_and_burst
@@ -42,10 +42,11 @@ class Topics:
     """
 
     def __init__(
-        self, routes: Routes, redis_url: str, note: Callable[[Iterable[str]], None] = lambda topics: None
+        self, routes: Routes, redis_url: str, keys: Keys, note: Callable[[Iterable[str]], None] = lambda topics: None
     ) -> None:
         self._routes = routes
         self._note = note
+        self._keys = keys
         self._one_server = parse(redis_url).kind != CLUSTER  # then the buckets are on the server of the queues
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
@@ -201,13 +202,13 @@ class Topics:
         if not self._one_server:
             return
         self._spending = {
-            topic: self._spending.get(topic) or _spending(self._known[topic], bucket)
+            topic: self._spending.get(topic) or _spending(self._known[topic], bucket, self._keys)
             for topic, bucket in buckets.items()
         }
         self._as_list = [self._spending.get(one.topic, one) for one in self._as_list]
 
 
-def _spending(known: Known, bucket: Bucket) -> Known:
+def _spending(known: Known, bucket: Bucket, keys: Keys) -> Known:
     _, burst = life_and_burst(bucket)
-    here = BucketHere(rate_key(bucket.name), bucket.rate, burst)
+    here = BucketHere(keys.rate(bucket.name), bucket.rate, burst)
     return Known(known.topic, known.stream, known.max_length, known.per_queue, here)

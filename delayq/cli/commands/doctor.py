@@ -14,6 +14,7 @@ from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, option, settings
 from delayq.client.findings import worst_first
 from delayq.doctor import FAIL, Check, examine
 from delayq.store.connect.store import Store
+from delayq.store.keys import Keys
 
 #: The length of the longest name of a check.
 NAME = 12
@@ -37,7 +38,9 @@ def doctor(
     settings = settings_of(redis_url)
     settings.route_table()  # refuses a table that a worker with these settings would refuse
     with (
-        closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store,
+        closing(
+            Store(settings.redis_url, keys=Keys(settings.namespace), timeout=settings.redis_timeout / 1000)
+        ) as store,
         Progress("repairing" if repair else "checking") as progress,
     ):
 

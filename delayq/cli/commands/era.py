@@ -22,7 +22,7 @@ def show(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print the era, and the highest epoch of all queues."""
     with connect(redis_url) as client:
         highest = _highest_epoch(client)
-        era = client.store.run(commands.era())
+        era = client.store.run(commands.era(client.store.keys))
     answer = {"era": era, "highestEpoch": highest}
     Output().answer(json, answer, answer.items())
     return 0
@@ -51,7 +51,7 @@ def bump(
             say("nothing was changed.")
             return 1
         before, now = client.store.run(
-            commands.bump_era(latest, entry=entry_of(by_me(reason), "bumpEra", context.retention))
+            commands.bump_era(client.store.keys, latest, entry=entry_of(by_me(reason), "bumpEra", context.retention))
         )
     answer = {"before": before, "era": now}
     Output().answer(json, answer, answer.items())

@@ -40,7 +40,7 @@ def reshard(
     steps: list[ReshardStep] = []
     entry = ""
     with connect(redis_url) as client:
-        if not dry_run and client.store.run(commands.layouts()):
+        if not dry_run and client.store.run(commands.layouts(client.store.keys)):
             # The promises of a client hold here too.
             entry = entry_of(by_me(reason), "reshard", client.context().retention)
         for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run, entry=entry):

@@ -24,7 +24,7 @@ from delayq.domain.nodes import NodeLine
 from delayq.domain.routes import Route
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import Keys
 from delayq.targets.redis_stream.target import redis_url_of
 
 MOST = 50
@@ -52,7 +52,7 @@ def tail(
     Each line has the due time, the lateness in ms, the id, the tags and the body.
     """
     settings = settings_of(redis_url)
-    name, url = _stream_of(_route_of(settings, check_topic(topic)), topic, stream, settings.redis_url)
+    name, url = _stream_of(_route_of(settings, check_topic(topic)), topic, stream, settings)
     step = max(1, min(STEP, settings.redis_timeout // 2))
     output = Output()
     with closing(Store(url, timeout=settings.redis_timeout / 1000)) as store, suppress(KeyboardInterrupt):
@@ -87,17 +87,17 @@ def _route_of(settings: Settings, topic: str) -> Route | None:
     return Route(name=found.name, target=ELSEWHERE)
 
 
-def _stream_of(route: Route | None, topic: str, named: str | None, redis_url: str) -> tuple[str, str]:
+def _stream_of(route: Route | None, topic: str, named: str | None, settings: Settings) -> tuple[str, str]:
     """Return the stream and the URL of its Redis."""
     if route is None or not route.target.startswith("redis+stream:"):
         if named is None:
             where = "no route matches it" if route is None else f"its route {route.name} has another target"
             raise BadUse(f"{topic} has no stream to watch, because {where}; name one with --stream")
-        return named, redis_url
+        return named, settings.redis_url
     if route.per_queue and named is None:
-        one = queue_keys(0).stream(route.stream_of(topic))
+        one = Keys(settings.namespace).queue(0).stream(route.stream_of(topic))
         raise BadUse(f"{topic} has one stream in each queue; name one with --stream, such as '{one}'")
-    return named if named is not None else route.stream_of(topic), redis_url_of(route.target, redis_url)
+    return named if named is not None else route.stream_of(topic), redis_url_of(route.target, settings.redis_url)
 
 
 def watch(store: Store, stream: str, *, from_start: bool, step: int, clock: Clock) -> Iterator[Entry]:

@@ -16,7 +16,6 @@ from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import queue_keys
 
 #: The number of exact stops at due times. The rest of the time is divided into as many equal parts at most, so later
 #: messages are late, never early.
@@ -92,7 +91,7 @@ def step_of_advance(context: Context, advance: Advance) -> Plan[Advanced | None]
     to_event = min(seen.events, default=seen.now + rest) - seen.now
     least = 1 if advance.steps <= EXACT else max(1, rest // PARTS)
     wanted = seen.ahead + min(rest, max(least, to_event))
-    (ahead,) = all_good((yield [commands.advance(wanted)]))
+    (ahead,) = all_good((yield [commands.advance(context.keys, wanted)]))
     if ahead is None:
         raise NotDevelopment(REMEDY)
     advance.moved = True
@@ -100,10 +99,12 @@ def step_of_advance(context: Context, advance: Advance) -> Plan[Advanced | None]
 
 
 def _see(context: Context) -> Plan[_Seen]:
+    keys = context.keys
     asked: list[Command[Any]] = [
-        commands.advanced(), commands.redis_now(), commands.nodes(), commands.followers(), commands.policies()
+        commands.advanced(keys), commands.redis_now(), commands.nodes(keys), commands.followers(keys),
+        commands.policies(keys)
     ]  # fmt: skip
-    heads = [commands.lowest_due(queue_keys(queue).queue) for queue in context.layouts.queues]
+    heads = [commands.lowest_due(keys.queue(queue).queue) for queue in context.layouts.queues]
     ahead, now, lines, followers, policies, *dues = all_good((yield [*asked, *heads]))
     if ahead is None:
         raise NotDevelopment(REMEDY)

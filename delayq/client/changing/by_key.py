@@ -11,7 +11,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.domain.message import check_key
 from delayq.store import commands
 from delayq.store.commands import Carriers, Command
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import QueueKeys
 
 #: Messages of a queue on one page.
 PAGE: Final = 1_000
@@ -44,7 +44,7 @@ def by_key(context: Context, key: str, each: Callable[[Context, list[str]], Plan
         behind = {queue: page.behind for queue, page in pages.items() if page.behind}
         if not behind:
             break
-        answers = yield [ask(queue_keys(queue), id) for queue, id in behind.items()]
+        answers = yield [ask(context.keys.queue(queue), id) for queue, id in behind.items()]
         for answer in answers:
             if isinstance(answer, StoreError):
                 return [*outcomes, answer]

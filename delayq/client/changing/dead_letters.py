@@ -28,7 +28,7 @@ def redrive(
         check_id(id)
     refused: set[str] = set()
     if context.routes.outdated:
-        yield from learn_routes(context.routes)
+        yield from learn_routes(context.keys, context.routes)
     if context.routes.refuses_some:
         refused = yield from _without_route(context, ids, topics)
     wanted = [id for id in ids if id not in refused]

@@ -165,13 +165,13 @@ def reschedule(
     if rescheduled.result != State.PARKED:
         return rescheduled
     try:
-        found = yield from mark_held(all_good(list((yield from look(context, [id])).values())))
+        found = yield from mark_held(context.keys, all_good(list((yield from look(context, [id])).values())))
     except StoreError:  # the script has answered: an error now must not hide its result
         return rescheduled
     if found[0] is None or found[0].state != State.HELD:
         return rescheduled
     held = msgspec.structs.replace(rescheduled, result=State.HELD)
-    explained: list[Rescheduled] = yield from _with_what_holds([held], found)
+    explained: list[Rescheduled] = yield from _with_what_holds(context, [held], found)
     return explained[0]
 
 
@@ -221,14 +221,16 @@ def deliver_now(
     results = yield from by_asked_id(
         context, ids, ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "notFound"
     )
-    return (yield from _with_what_holds([results[id] for id in ids], [found[id] for id in ids]))
+    return (yield from _with_what_holds(context, [results[id] for id in ids], [found[id] for id in ids]))
 
 
-def _with_what_holds(results: list[Any], found: Sequence[Found | StoreError | None]) -> Plan[list[Any]]:
+def _with_what_holds(
+    context: Context, results: list[Any], found: Sequence[Found | StoreError | None]
+) -> Plan[list[Any]]:
     """Add to each held message what holds it; `found` has the messages as they were read before."""
     held = [place for place, one in enumerate(results) if isinstance(one, Rescheduled) and one.result == State.HELD]
     if held:
-        (stand,) = yield [commands.policies()]
+        (stand,) = yield [commands.policies(context.keys)]
         if isinstance(stand, StoreError):  # the others are delivered: an error now must not hide that
             return results
         policies = Policies.read(stand)

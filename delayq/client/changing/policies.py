@@ -24,7 +24,7 @@ from delayq.domain.policies import Limit, Pause, Policies, Policy, check_policy_
 from delayq.store import commands
 from delayq.store.commands import ANY, Change, Command, PoliciesFull, PoliciesSet
 from delayq.store.connect.exchange import all_good, as_unknown
-from delayq.store.keys import Layouts, queue_keys
+from delayq.store.keys import Keys, Layouts
 from delayq.targets.redis_stream.target import is_local
 
 #: Attempts to bring the policies to all queues while others change them.
@@ -105,7 +105,7 @@ def pause(
         # A limit of an earlier resume ends now. It lasts while messages are held, which would be as long as the pause.
         return [Change(one.field, one.text, _stored(stand, one.field), lasts), Change(Limit(match=match).field, "")]
 
-    asked: list[Command[Any]] = [commands.redis_now(), commands.nodes()]
+    asked: list[Command[Any]] = [commands.redis_now(), commands.nodes(context.keys)]
     made, version = yield from _revise(context, asked, changes, "pause", by)
     return Paused(match=match, stored=version, since=made.since[0] or 0, changed=made.changed)
 
@@ -123,9 +123,9 @@ def check_wait(wait: object) -> int:
     return wait
 
 
-def paused(one: Paused) -> Plan[Paused]:
+def paused(keys: Keys, one: Paused) -> Plan[Paused]:
     """Update the number of messages of a pause that may still arrive."""
-    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    lines, now = all_good((yield [commands.nodes(keys), commands.redis_now()]))
     told = [here.in_flight for here in nodes_arriving(lines, now, one.match, one.stored)]
     return msgspec.structs.replace(one, in_flight=None if None in told else sum(count or 0 for count in told))
 
@@ -165,7 +165,7 @@ def put_policy(
     and NotReady while a live node cannot apply the policy.
     """
     policy.check(context.limits)
-    now, lines = all_good((yield [commands.redis_now(), commands.nodes()]))
+    now, lines = all_good((yield [commands.redis_now(), commands.nodes(context.keys)]))
     if policy.for_workers:
         _need_newer(lines, now, "act on policies")
     if policy.max_in_flight is not None:
@@ -218,7 +218,7 @@ def _revise(
 ) -> Plan[tuple[PoliciesSet, str]]:
     """Make the `changes` of the policies and the answers to `asked`; repeat them if another caller was faster."""
     for _ in range(TRIES):
-        stand, *told = all_good((yield [commands.policies(), *asked]))
+        stand, *told = all_good((yield [commands.policies(context.keys), *asked]))
         made = yield from _set(context, changes(stand, *told), action, by)
         if made is not None:
             return made, (yield from _bring_change(context))
@@ -242,7 +242,7 @@ def _set(
     entry = entry_of(by, action, context.retention)
     patterns = (by.patterns if by is not None else None) or ()
     latest = context.policies.latest
-    asked = commands.set_policies(changes, seen=if_version, beyond=latest, entry=entry, patterns=patterns)
+    asked = commands.set_policies(context.keys, changes, seen=if_version, beyond=latest, entry=entry, patterns=patterns)
     made: PoliciesSet | PoliciesFull | None = all_good((yield [asked]))[0]
     if isinstance(made, PoliciesFull):
         raise TooManyPolicies(made.kind, made.most, made.of_key)
@@ -252,25 +252,25 @@ def _set(
 def _bring_change(context: Context) -> Plan[str]:
     """Call `bring` after a change. Workers complete the change, so an error may not say that nothing was done."""
     try:
-        version = yield from bring(context.layouts)
+        version = yield from bring(context.keys, context.layouts)
     except StoreError as error:
         raise as_unknown(error) from error
     context.policies.latest = max(context.policies.latest, version)
     return version
 
 
-def bring(layouts: Layouts) -> Plan[str]:
+def bring(keys: Keys, layouts: Layouts) -> Plan[str]:
     """Bring the current policies to all listed queues; return the version that all of them have then."""
     for _ in range(TRIES):
-        listed, fields = all_good((yield [commands.layouts(), commands.policies()]))
+        listed, fields = all_good((yield [commands.layouts(keys), commands.policies(keys)]))
         layouts.take(listed)
         stand = Policies.read(fields)
-        queues = map(queue_keys, layouts.queues)
-        brought = all_good((yield [commands.apply_policies(keys, stand.version, stand.paused) for keys in queues]))
+        queues = map(keys.queue, layouts.queues)
+        brought = all_good((yield [commands.apply_policies(one, stand.version, stand.paused) for one in queues]))
         beyond = [one.version for one in brought if may_be_lost(one.version, stand.version)]
         if not beyond:
             return stand.version
         # Another caller has changed them. Or Redis lost their last changes while a queue kept them: its owner applies the lost
         # ones until the policies get a later version.
-        all_good((yield [commands.set_policies((), beyond=max(beyond))]))
+        all_good((yield [commands.set_policies(keys, (), beyond=max(beyond))]))
     raise StoreUnavailable("other callers keep changing the policies")

@@ -15,7 +15,7 @@ from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode, property_byte
 from delayq.domain.message import GROUP_PROPERTY, Message
 from delayq.store import commands
 from delayq.store.commands import Act, Lease
-from delayq.store.keys import ConsumerKeys, QueueKeys, dead_id
+from delayq.store.keys import QueueKeys, dead_id
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ def bury(context: Context, given: Sequence[GivenUp], reserved: tuple[str, ...]) 
     done = [at for at, result in enumerate(results) if result in ("dead", "waiting")]
     acknowledged = yield [
         commands.settle_received(
-            ConsumerKeys(one.stream, one.message.group), one.message.group, [Act("ack", one.lease)]
+            context.keys.consumers(one.stream, one.message.group), one.message.group, [Act("ack", one.lease)]
         )
         for one in (given[at] for at in done)
     ]

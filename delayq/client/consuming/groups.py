@@ -27,7 +27,7 @@ from delayq.store.commands import (
     UnknownGroup,
 )
 from delayq.store.connect.exchange import all_good, as_unknown
-from delayq.store.keys import ConsumerKeys, new_id
+from delayq.store.keys import new_id
 
 #: The most tags of a filter, and the most bytes of all of them: each group keeps its filter in Redis.
 MOST_TAGS: Final = 100
@@ -126,7 +126,9 @@ def streams_of_group(context: Context, consumer: Consumer) -> Plan[TopicStreams]
     streams = yield from streams_of_topic(context, consumer.topic)
     field = streams.record(consumer.group).field
     if (queues := context.groups.queues(field)) is None:
-        queues, making = all_good((yield [commands.group_queues(field), commands.group_making(field)]))
+        queues, making = all_good(
+            (yield [commands.group_queues(context.keys, field), commands.group_making(context.keys, field)])
+        )
         if queues is None or making.startswith("new"):
             queues = yield from make_group(consumer, streams)
         context.groups.keep(field, queues)
@@ -144,7 +146,9 @@ def make_group(consumer: Consumer, streams: TopicStreams) -> Plan[tuple[int, ...
     names = [*streams.by_place.values()]
 
     def ask(stream: str, start: str = "") -> Command[Any]:
-        return commands.receive(ConsumerKeys(stream, group), group, new_id(), 0, 1_000, start=start, tags=tags)
+        return commands.receive(
+            streams.keys.consumers(stream, group), group, new_id(), 0, 1_000, start=start, tags=tags
+        )
 
     def errors(asked: Iterable[str], answers: Iterable[Any]) -> list[DelayqError]:
         found = [failure_of(consumer, stream, answer) for stream, answer in zip(asked, answers, strict=True)]
@@ -156,7 +160,9 @@ def make_group(consumer: Consumer, streams: TopicStreams) -> Plan[tuple[int, ...
         if len(failed) == len(names):
             raise failed[0]
         known = any(isinstance(answer, ReceivedEntries) for answer in looked)
-        (state,) = all_good((yield [commands.record_group(record, new_id(), known=known, tags=tags, key=consumer.key)]))
+        (state,) = all_good(
+            (yield [commands.record_group(streams.keys, record, new_id(), known=known, tags=tags, key=consumer.key)])
+        )
         errors([""], [state])
         if state in _FULL:
             raise InvalidMessage("group", _FULL[state])
@@ -166,8 +172,8 @@ def make_group(consumer: Consumer, streams: TopicStreams) -> Plan[tuple[int, ...
         failed += errors(ends, made)
         if failed and state == "new":
             raise failed[0]
-        mark = commands.record_group(record, new_id(), after=True, tags=tags, key=consumer.key)
-        state, queues = all_good((yield [mark, commands.group_queues(record.field)]))
+        mark = commands.record_group(streams.keys, record, new_id(), after=True, tags=tags, key=consumer.key)
+        state, queues = all_good((yield [mark, commands.group_queues(streams.keys, record.field)]))
         errors([""], [state])
         if state == "made" and queues is not None:
             return tuple(queues)
@@ -187,12 +193,17 @@ def delete_group(context: Context, topic: str, group: str, by: By | None = None)
         if not found:
             return GroupDeleted(topic, group, False)
         records = found[0].records
-        makings = all_good((yield [commands.group_making(one.field) for one in records]))
+        makings = all_good((yield [commands.group_making(context.keys, one.field) for one in records]))
         try:
             all_good(
-                (yield [commands.destroy_group(ConsumerKeys(stream, group), group) for stream in found[0].streams])
+                (
+                    yield [
+                        commands.destroy_group(context.keys.consumers(stream, group), group)
+                        for stream in found[0].streams
+                    ]
+                )
             )
-            (forgotten,) = all_good((yield [commands.forget_group(records, makings, entry=entry)]))
+            (forgotten,) = all_good((yield [commands.forget_group(context.keys, records, makings, entry=entry)]))
         except StoreError as error:  # some streams may have lost the group
             raise as_unknown(error) from error
         if not forgotten.others:

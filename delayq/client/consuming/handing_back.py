@@ -135,9 +135,9 @@ def hand_back(context: Context, given: Sequence[HandBack], now: int) -> Plan[lis
 
     A repeated call gets the same results. `now` is Unix ms.
     """
-    yield from learn_policies(context.policies)
+    yield from learn_policies(context)
     if context.routes.outdated:
-        yield from learn_routes(context.routes)
+        yield from learn_routes(context.keys, context.routes)
     results: list[Any] = [None] * len(given)
     wanted: dict[int, _Next] = {}
     for at, one in enumerate(given):
@@ -243,7 +243,7 @@ def _handed_back_before(context: Context, one: _Next, conflict: Conflict) -> Pla
     """The message of an earlier hand-back with another reason or delay; the conflict if it is another message."""
     id = one.message.id or ""
     try:
-        (found,) = yield from mark_held(all_good([(yield from look_by_complete_id(context, [id]))[id]]))
+        (found,) = yield from mark_held(context.keys, all_good([(yield from look_by_complete_id(context, [id]))[id]]))
     except StoreError as error:
         return error.about(one.before)
     if found is None or not _is_next(found, one.message):

@@ -107,7 +107,7 @@ class _Call(msgspec.Struct):
 
     def keys(self, place: str) -> ConsumerKeys:
         """The keys of the group in a stream."""
-        return ConsumerKeys(self.streams.by_place[place], self.consumer.group)
+        return self.streams.keys.consumers(self.streams.by_place[place], self.consumer.group)
 
     def ask(self, share: _Share) -> Command[Any]:
         """The command that receives a share of a stream."""
@@ -152,7 +152,7 @@ def receive(
     """
     check_receive(most, lease, call)
     streams = yield from streams_of_group(context, consumer)
-    yield from learn_policies(context.policies)
+    yield from learn_policies(context)
     given = context.policies.policy(consumer.topic).max_deliveries
     most_leases = MOST_ENDED_LEASES if given is None else given
     this = _Call(consumer, streams, call or new_id(), most, lease, most_leases)

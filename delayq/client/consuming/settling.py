@@ -18,7 +18,6 @@ from delayq.client.plan import Context, Plan
 from delayq.domain.policies import Policy
 from delayq.store import commands
 from delayq.store.commands import Command, Lease, Settled, StreamEntry
-from delayq.store.keys import ConsumerKeys
 
 #: ms after which a message that was handed back is received again: RocketMQ's delay levels 3 to 18, the last one repeats.
 HAND_BACK_DELAYS: Final = (
@@ -54,7 +53,7 @@ def settle(context: Context, consumer: Consumer, wanted: Sequence[Wanted]) -> Pl
     if not all(0 <= ms <= context.limits.horizon for ms in backs):
         raise InvalidMessage("delayTime", f"must be ms from 0 to {context.limits.horizon}, as of any message")
     if backs:
-        yield from learn_policies(context.policies)
+        yield from learn_policies(context)
         policy = context.policies.policy(consumer.topic)
     changes, unknown, refused = changes_of_leases(streams, consumer.group, wanted, policy)
     answers = yield [command for _, command in changes]
@@ -74,7 +73,7 @@ def settle(context: Context, consumer: Consumer, wanted: Sequence[Wanted]) -> Pl
     if exhausted:
         yield from _bury_handed_back(context, consumer, exhausted, results)
     if unknown:
-        (queues,) = yield [commands.group_queues(streams.record(consumer.group).field)]
+        (queues,) = yield [commands.group_queues(context.keys, streams.record(consumer.group).field)]
         here = queues if isinstance(queues, StoreError) else Settlement("notFound" if queues is None else "lost")
         for at in unknown:
             results[at] = here
@@ -100,7 +99,7 @@ def changes_of_leases(
     found = []
     for stream, runs in by_stream.items():
         acts, numbers = [run.act for run in runs], [at for run in runs for at in run.numbers]
-        keys = ConsumerKeys(stream, group)
+        keys = streams.keys.consumers(stream, group)
         found.append((numbers, commands.settle_received(keys, group, acts, most_hand_backs=most, pauses=pauses)))
     return found, unknown, refused
 

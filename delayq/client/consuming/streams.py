@@ -7,8 +7,9 @@ import msgspec
 from delayq.base.errors import InvalidMessage
 from delayq.client.handshake import learn_routes
 from delayq.client.plan import Context, Plan
+from delayq.domain.message import check_in_namespace
 from delayq.store.commands import GroupRecord
-from delayq.store.keys import queue_keys, slot_tag
+from delayq.store.keys import Keys, slot_tag
 
 
 class TopicStreams(msgspec.Struct, frozen=True):
@@ -17,6 +18,7 @@ class TopicStreams(msgspec.Struct, frozen=True):
     `name` is that of the streams without the part that names a queue.
     """
 
+    keys: Keys
     topic: str
     name: str
     by_place: dict[str, str]
@@ -30,21 +32,22 @@ class TopicStreams(msgspec.Struct, frozen=True):
     def and_older(self, first: int, last: int) -> TopicStreams:
         """These streams, then those of other queues, of former layouts: they may have entries that a group has not received."""
         places = map(str, range(first, last + 1))
-        older = {place: queue_keys(int(place)).stream(self.name) for place in places if place not in self.by_place}
-        return TopicStreams(self.topic, self.name, self.by_place | older)
+        older = {place: self.keys.queue(int(place)).stream(self.name) for place in places if place not in self.by_place}
+        return TopicStreams(self.keys, self.topic, self.name, self.by_place | older)
 
     def of_place(self, place: str) -> str | None:
         """The stream of a place, also of a queue of a former layout, whose number is lower; None if there is no such queue."""
         most = max((int(one) for one in self.by_place if one), default=-1)
         if not place or int(place) > most:
             return self.by_place.get(place)
-        return queue_keys(int(place)).stream(self.name)
+        return self.keys.queue(int(place)).stream(self.name)
 
 
 def streams_of_topic(context: Context, topic: str) -> Plan[TopicStreams]:
     """The streams of a topic. Raises InvalidMessage if its route is not a stream of delayq's own Redis."""
+    check_in_namespace(topic, context.limits.namespace)
     if context.routes.outdated:
-        yield from learn_routes(context.routes)
+        yield from learn_routes(context.keys, context.routes)
     route = context.routes.route_of(topic)
     if route is None:
         raise InvalidMessage("topic", f"no live worker has a route for {topic!r}")
@@ -54,12 +57,14 @@ def streams_of_topic(context: Context, topic: str) -> Plan[TopicStreams]:
     name = route.stream.replace("{topic}", topic)
     if route.per_queue:
         numbers = [number for layout in context.layouts.known for number in layout.numbers]
-        return TopicStreams(topic, name, {str(number): queue_keys(number).stream(name) for number in numbers})
+        return TopicStreams(
+            context.keys, topic, name, {str(number): context.keys.queue(number).stream(name) for number in numbers}
+        )
     try:
         slot_tag(name)
     except ValueError as error:
         raise InvalidMessage("topic", f"the stream of its route {route.name!r} cannot be received: {error}") from None
-    return TopicStreams(topic, name, {"": name})
+    return TopicStreams(context.keys, topic, name, {"": name})
 
 
 def topics_beside(context: Context, topic: str) -> Plan[frozenset[str]]:

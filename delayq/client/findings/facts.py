@@ -20,7 +20,7 @@ from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
 from delayq.store.commands import LAYOUT_VERSION, Found, QueueStats, plain
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import META, Layout, ParkedSet, queue_keys, read_layouts
+from delayq.store.keys import Keys, Layout, ParkedSet, read_layouts
 
 #: Sets of held messages that are counted at most.
 MOST_HELD: Final = 2_000
@@ -75,10 +75,11 @@ def _meta(reply: Any) -> tuple[str, str, int]:
 
 def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
     """Read the facts and write nothing; raises StoreError."""
-    questions = checks.questions("always")
+    keys = Keys(settings.namespace)
+    questions = checks.questions(keys, "always")
     answers = yield [
-        commands.redis_now(), plain("HMGET", META, "layouts", "version", "era", read=_meta), commands.nodes(),
-        commands.policies(), commands.consumer_groups(), *questions
+        commands.redis_now(), plain("HMGET", keys.meta, "layouts", "version", "era", read=_meta), commands.nodes(keys),
+        commands.policies(keys), commands.consumer_groups(keys), *questions
     ]  # fmt: skip
     now, (listed, version, era), lines, set_, groups = all_good(answers[:5])
     layouts = read_layouts(listed) if version == LAYOUT_VERSION else ()
@@ -86,20 +87,20 @@ def read_facts(settings: Settings, redis_url: str) -> Plan[Facts]:
     stats: list[QueueStats] = []
     routes: list[RouteState] = []
     if layouts:
-        queues = [queue_keys(one) for layout in layouts for one in layout.numbers]
+        queues = [keys.queue(one) for layout in layouts for one in layout.numbers]
         stats = all_good((yield [commands.stats(one, most_held=MOST_HELD + 1) for one in queues]))
-        routes = yield from route_states(nodes, stats)
+        routes = yield from route_states(keys, nodes, stats)
     full = fullest(layouts, stats)
-    sample = [] if full is None else [commands.page(queue_keys(full.queue), look=SAMPLED)]
+    sample = [] if full is None else [commands.page(keys.queue(full.queue), look=SAMPLED)]
     held = [(one.queue, topic) for one in stats for topic in one.held_topics]
     counted = held if len(held) <= MOST_HELD else []
-    count = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in counted]
-    dead = [commands.lowest_due(queue_keys(one.queue).dead) for one in stats if one.dead]
+    count = [commands.count_parked(keys.queue(queue), ParkedSet.of_topic(topic)) for queue, topic in counted]
+    dead = [commands.lowest_due(keys.queue(one.queue).dead) for one in stats if one.dead]
     found: list[Any] = all_good((yield [*count, *dead, *sample])) if count or dead or sample else []
     counts, rest = found[: len(count)], found[len(count) :]
     died = [one for one in rest[: len(dead)] if one is not None]
     read = [one for page in rest[len(dead) :] for one in page.messages]
-    lags = yield from some_lags(sorted_groups(groups))
+    lags = yield from some_lags(keys, sorted_groups(keys, groups))
     return Facts(
         settings=settings,
         redis_url=redis_url,

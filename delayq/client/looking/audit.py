@@ -20,7 +20,7 @@ from delayq.domain.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import Audited, AuditedMessage
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import AUDIT, Layout, queue_keys
+from delayq.store.keys import Keys, Layout
 
 #: Entries that a stream is asked for at first, and at most. One entry may name 500 messages, so the number grows only while
 #: a reply names fewer than FEW messages. A page reads about MOST_LOOKS entries.
@@ -220,7 +220,10 @@ def audit(
     full: _Place | None = None  # the end of the page: behind it only the remaining entries of its acts are read
     looked, step = 0, STEP
     while looked < MOST_LOOKS:
-        asked = [commands.audited(_stream(queue), step, _newest(queue, behind) or before, oldest) for queue in queues]
+        asked = [
+            commands.audited(_stream(context.keys, queue), step, _newest(queue, behind) or before, oldest)
+            for queue in queues
+        ]
         pages = dict(zip(queues, all_good((yield asked)), strict=True))
         found = sorted(_placed(pages), reverse=True)
         # A stream that has more entries may have the next one. So entries behind its last known one have to wait.
@@ -247,8 +250,8 @@ def audit(
     return AuditPage(taken.entries, token_of(taken.behind(full or behind), wanted.asked))
 
 
-def _stream(queue: int) -> str:
-    return AUDIT if queue == WHOLE else queue_keys(queue).audit
+def _stream(keys: Keys, queue: int) -> str:
+    return keys.audit if queue == WHOLE else keys.queue(queue).audit
 
 
 def _newest(queue: int, behind: _Place | None) -> str:

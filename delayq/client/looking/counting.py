@@ -28,7 +28,7 @@ from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import queue_keys
+from delayq.store.keys import Keys
 
 MOST_BUCKETS: Final = 500
 #: Up to this many messages in all queues are counted one by one, because a census may be minutes old.
@@ -102,11 +102,11 @@ def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
         return Counted(sum(_all(wanted, stats) for stats in queues.values()), exact=True)
     if live:
         if timed or wanted.tags or not _together(wanted, queues):
-            return Counted(len((yield from _dues_now(wanted, queues))), exact=True)
-        return Counted(_sum(wanted, (yield from _taken_now(queues))), exact=True)
+            return Counted(len((yield from _dues_now(context.keys, wanted, queues))), exact=True)
+        return Counted(_sum(wanted, (yield from _taken_now(context.keys, queues))), exact=True)
     if by_topic:
-        return (yield from _by_census(wanted, queues))
-    return (yield from _by_dues(wanted, queues))
+        return (yield from _by_census(context.keys, wanted, queues))
+    return (yield from _by_dues(context.keys, wanted, queues))
 
 
 def _are_few(queues: Mapping[int, QueueStats]) -> bool:
@@ -117,13 +117,13 @@ def _are_few(queues: Mapping[int, QueueStats]) -> bool:
     return sum(stats.pool for stats in queues.values()) <= LIVE
 
 
-def _taken_now(queues: Mapping[int, QueueStats]) -> Plan[list[Census]]:
+def _taken_now(keys: Keys, queues: Mapping[int, QueueStats]) -> Plan[list[Census]]:
     """Take a census of each queue that has messages."""
     taken = {queue: Census(0, {}) for queue, stats in queues.items() if stats.pool}
     cursors = dict.fromkeys(taken, "0")
     while cursors:
         asked = [
-            commands.census_slice(queue_keys(queue), cursor, LOOK, taken[queue].began or None)
+            commands.census_slice(keys.queue(queue), cursor, LOOK, taken[queue].began or None)
             for queue, cursor in cursors.items()
         ]
         slices = all_good((yield asked))
@@ -147,7 +147,7 @@ def _sum(wanted: Filter, taken: Iterable[Census]) -> int:
     )
 
 
-def _dues_now(wanted: Filter, queues: Mapping[int, QueueStats]) -> Plan[list[int]]:
+def _dues_now(keys: Keys, wanted: Filter, queues: Mapping[int, QueueStats]) -> Plan[list[int]]:
     """Read the due time of each message that matches; the time of death of a dead letter."""
     behind: dict[tuple[int, str], tuple[int, bytes] | None] = {
         (queue, place): None
@@ -162,7 +162,7 @@ def _dues_now(wanted: Filter, queues: Mapping[int, QueueStats]) -> Plan[list[int
     found: list[int] = []
     while behind:
         asked = [
-            commands.page(queue_keys(queue), place, wanted, after=after, look=LOOK, only_sizes=True)
+            commands.page(keys.queue(queue), place, wanted, after=after, look=LOOK, only_sizes=True)
             for (queue, place), after in behind.items()
         ]
         pages = all_good((yield asked))
@@ -180,12 +180,12 @@ def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -
     timed = wanted.due_from is not None or wanted.due_to is not None
     if not topic or is_pattern(topic) or timed or wanted.states or not has_topic(wanted, topic):
         return None
-    (fields,) = all_good((yield [commands.policies()]))
+    (fields,) = all_good((yield [commands.policies(context.keys)]))
     policies = Policies.read(fields)
     policy = policies.policy(topic)
     if policy is None or not ("tags" in policy.index if wanted.tags else indexes_topic(policy)):
         return None
-    found = (yield from _censuses(queues, wanted.topic)) or []
+    found = (yield from _censuses(context.keys, queues, wanted.topic)) or []
     whole = len(found) == sum(stats.pool > 0 for stats in queues.values()) and all(
         one.version == policies.version
         and not any(
@@ -213,11 +213,11 @@ def _all(wanted: Filter, stats: QueueStats) -> int:
     return queue + (stats.parked if wanted.wants(State.PARKED) else 0) + (stats.dead if wanted.wants(State.DEAD) else 0)
 
 
-def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
+def _by_dues(keys: Keys, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
     """Count by the scores of sorted sets. Parked sets still have tickets of cancelled messages, so their counts are not exact."""
     edges = (wanted.due_from, wanted.due_to)
     asked = [
-        (place, commands.counts(queue_keys(queue), place, edges))
+        (place, commands.counts(keys.queue(queue), place, edges))
         for queue, stats in queues.items()
         for place, wants in (
             (QUEUE, wanted.wants(*QUEUE_STATES)),
@@ -232,8 +232,8 @@ def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
     return Counted(sum(one for (one,) in found), exact=not parked, as_of=now if parked else None)
 
 
-def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
-    found = yield from _censuses(queues, wanted.topic)
+def _by_census(keys: Keys, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
+    found = yield from _censuses(keys, queues, wanted.topic)
     if found is None:
         return Counted(None, exact=False)
     begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
@@ -253,20 +253,20 @@ def _certainty(wanted: Filter, queues: Mapping[int, QueueStats], found: Sequence
 
 
 def taken_now_or_before(
-    queues: Mapping[int, QueueStats], topic: str = "", *, live: bool = True
+    keys: Keys, queues: Mapping[int, QueueStats], topic: str = "", *, live: bool = True
 ) -> Plan[list[Census] | None]:
     """The census of each queue that has messages, or of one topic of it. With `live`, a small number of messages is counted now.
 
     None if a queue has no census yet.
     """
-    return (yield from _taken_now(queues) if live and _are_few(queues) else _censuses(queues, topic))
+    return (yield from _taken_now(keys, queues) if live and _are_few(queues) else _censuses(keys, queues, topic))
 
 
-def _censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
+def _censuses(keys: Keys, queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
     """The last census of each queue that has messages, or of one topic of it; None if a queue has no census yet."""
     if is_pattern(topic):
         topic = ""
-    asked = [commands.census(queue_keys(queue), topic) for queue, stats in queues.items() if stats.pool]
+    asked = [commands.census(keys.queue(queue), topic) for queue, stats in queues.items() if stats.pool]
     found = all_good((yield asked)) if asked else []
     return None if None in found else found
 
@@ -325,7 +325,7 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
     check_filter(wanted)
     check_forecast(begin, end, step)
     edges = [*range(begin, end, step), end]
-    rate, capacity = yield from _rates()
+    rate, capacity = yield from _rates(context.keys)
     if not wanted.topic and wanted.among is None:
         asked = partial(commands.counts, place=QUEUE, edges=edges)
         counts = yield from every_queue(context, asked)
@@ -333,10 +333,10 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
     only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
     queues = yield from every_queue(context, partial(commands.stats, most_held=0))
     if wanted.among is None and _are_few(queues):
-        dues = yield from _dues_now(msgspec.structs.replace(only, due_from=begin, due_to=end), queues)
+        dues = yield from _dues_now(context.keys, msgspec.structs.replace(only, due_from=begin, due_to=end), queues)
         places = Counter(bisect_right(edges, due) - 1 for due in dues)
         return Forecast(edges, [places[place] for place in range(len(edges) - 1)], True, None, rate, capacity)
-    found = yield from _censuses(queues, only.topic)
+    found = yield from _censuses(context.keys, queues, only.topic)
     if found is None:
         return Forecast(edges, None, False, None, rate, capacity)
     tallies = [one._replace(tally=_still_to_come(one.tally)) for one in _tallies(only, found)]
@@ -361,9 +361,9 @@ def _rounded(parts: Sequence[float]) -> list[int]:
     return found
 
 
-def _rates() -> Plan[tuple[float | None, float | None]]:
+def _rates(keys: Keys) -> Plan[tuple[float | None, float | None]]:
     """The rate of the best 10 s of the last ten minutes, and the same rate if it shows the workers' limit, else None."""
-    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    lines, now = all_good((yield [commands.nodes(keys), commands.redis_now()]))
     slots = slots_of(read_nodes(lines, now).values(), now).values()
     rate = max((sum(one.counts) * 1_000 / RECENT_STEP for one in slots), default=None)
     return rate, rate if any(map(was_busy, slots)) else None

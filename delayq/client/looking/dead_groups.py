@@ -15,7 +15,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.store import commands
 from delayq.store.commands import Brief
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import QueueKeys
 
 #: About how many letters of all queues are read, and how many of one queue at once.
 MOST: Final = 20_000
@@ -78,7 +78,7 @@ def dead_groups(context: Context) -> Plan[DeadGroups]:
         left = {queue: page[-1] for queue, page in pages.items() if len(page) == PAGE}
         if not left or looked >= MOST:
             break
-        asked = [ask(queue_keys(queue), (last.buried, last.id)) for queue, last in left.items()]
+        asked = [ask(context.keys.queue(queue), (last.buried, last.id)) for queue, last in left.items()]
         pages = dict(zip(left, all_good((yield asked)), strict=True))
     groups = [_group(topic, reason, counts[topic, reason], briefs) for (topic, reason), briefs in found.items()]
     groups.sort(key=lambda one: (-one.count, one.topic, one.reason))

@@ -21,7 +21,6 @@ from delayq.domain.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import Command, Found
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import queue_keys
 
 #: Letters that a page with a filter reads at least, because few of them may match.
 LOOKS: Final = 25
@@ -164,7 +163,9 @@ class _Page:
         """The places of the next letters; `ended` is True if none follow them."""
         known = self._context.layouts.queues
         step = max(LEAST, -(-2 * most // len(known)))
-        listed, *pages = all_good((yield [commands.layouts(), *(self._ask(queue, step) for queue in known)]))
+        listed, *pages = all_good(
+            (yield [commands.layouts(self._context.keys), *(self._ask(queue, step) for queue in known)])
+        )
         self._context.layouts.take(listed)
         self._take(known, pages, step)
         chosen: list[_Place] = []
@@ -185,7 +186,7 @@ class _Page:
     def _ask(self, queue: int, step: int) -> Command[Any]:
         last = self._last.get(queue)
         after = self._begin(queue) if last is None else (last.buried, last.id)
-        return commands.deaths(queue_keys(queue), step, after, newest=self._wanted.newest)
+        return commands.deaths(self._context.keys.queue(queue), step, after, newest=self._wanted.newest)
 
     def _take(self, queues: Sequence[int], pages: Sequence[list[tuple[int, str]]], step: int) -> None:
         for queue, page in zip(queues, pages, strict=True):
@@ -212,7 +213,7 @@ class _Page:
             ids: dict[int, list[str]] = {}
             for place in some:
                 ids.setdefault(place.queue, []).append(place.id)
-            answers = all_good((yield [commands.letters(queue_keys(queue), ids[queue]) for queue in ids]))
+            answers = all_good((yield [commands.letters(self._context.keys.queue(queue), ids[queue]) for queue in ids]))
             found = {_place(one): one for page in answers for one in page if one is not None}
             letters += (found[place] for place in some if place in found)
             size += sum(len(one.record.payload) for one in found.values() if one.record is not None)

@@ -18,7 +18,7 @@ from delayq.domain.words import counted
 from delayq.store import commands
 from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import ParkedSet, queue_keys
+from delayq.store.keys import Keys, ParkedSet
 
 #: The text is also true for a circuit that has just opened and that the owner has not published yet.
 WAITS: Final = "its target accepts no more messages now, or earlier messages of its ordering key"
@@ -87,8 +87,13 @@ def explain(context: Context, found: Found, *, of_others: bool = True) -> Plan[E
         topic, ordering_key = found.record.topic, found.record.ordering_key
     except (CorruptRecord, UnicodeDecodeError):
         return Explanation(waits_for=None, text="its record is damaged: it becomes a dead letter when it is due")
-    keys = queue_keys(found.queue)
-    answers = yield [commands.redis_now(), commands.nodes(), commands.stored_epoch(keys), commands.policies()]
+    keys = context.keys.queue(found.queue)
+    answers = yield [
+        commands.redis_now(),
+        commands.nodes(context.keys),
+        commands.stored_epoch(keys),
+        commands.policies(context.keys),
+    ]
     now, lines, epoch, stood = all_good(answers)
     nodes, policies = read_nodes(lines, now), Policies.read(stood)
     owner = owners_of(nodes.values(), {found.queue: epoch}).get(found.queue)
@@ -301,12 +306,12 @@ def _time(ms: int | None) -> str:
     return "an unknown time" if ms is None else format_instant(ms)
 
 
-def explain_parked(found: Iterable[Found | None]) -> Plan[dict[str, Found]]:
+def explain_parked(keys: Keys, found: Iterable[Found | None]) -> Plan[dict[str, Found]]:
     """The parked messages by id, with the reason and the time of the target's next probe, as the owner reports them."""
     parked = [one for one in found if one is not None and one.state == State.PARKED]
     if not parked:
         return {}
-    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    lines, now = all_good((yield [commands.nodes(keys), commands.redis_now()]))
     nodes = read_nodes(lines, now)
     return {one.id: _explained(one, nodes) for one in parked}
 

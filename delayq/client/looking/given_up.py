@@ -19,7 +19,7 @@ MOST: Final = 10
 
 def with_dead_letters(context: Context, found: Found) -> Plan[Found]:
     """Add to a delivered message, as its reason, which consumer groups gave it up, and the ids of their dead letters."""
-    (records,) = yield [commands.consumer_groups()]
+    (records,) = yield [commands.consumer_groups(context.keys)]
     if isinstance(records, StoreError):  # how the message ended is known: an error now must not hide it
         return found
     groups = {dead_id(found.id, one.group): one.group for one in records if found.topic in (None, one.topic)}

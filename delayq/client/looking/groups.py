@@ -13,6 +13,7 @@ from delayq.domain.patterns import check_pattern, compiled
 from delayq.store import commands
 from delayq.store.commands import ForeignEntries, GroupLag, GroupRecord, OldestEntry
 from delayq.store.connect.exchange import all_good
+from delayq.store.keys import Keys
 
 #: A status or a scrape reads at most so many streams, counted once for each group.
 MOST_READ: Final = 1_000
@@ -61,34 +62,33 @@ class ConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownGroup(msgspec.Struct, frozen=True):
-    """A recorded group. It has several records if the route of its topic has changed."""
+    """A recorded group, and the keys of all its streams. It has several records if the route of its topic has changed."""
 
     topic: str
     group: str
     records: tuple[GroupRecord, ...]
-
-    @property
-    def streams(self) -> list[str]:
-        """The keys of all its streams."""
-        return [stream for one in self.records for stream in one.streams]
+    streams: list[str]
 
 
-def sorted_groups(records: Iterable[GroupRecord]) -> list[KnownGroup]:
+def sorted_groups(keys: Keys, records: Iterable[GroupRecord]) -> list[KnownGroup]:
     """The groups of records, by topic and group."""
     found: dict[tuple[str, str], list[GroupRecord]] = {}
     for one in records:
         found.setdefault((one.topic, one.group), []).append(one)
-    return [KnownGroup(topic, group, tuple(some)) for (topic, group), some in sorted(found.items())]
+    return [
+        KnownGroup(topic, group, tuple(some), [stream for one in some for stream in one.streams(keys)])
+        for (topic, group), some in sorted(found.items())
+    ]
 
 
-def known_groups(_context: Context, match: str = "*") -> Plan[list[KnownGroup]]:
+def known_groups(context: Context, match: str = "*") -> Plan[list[KnownGroup]]:
     """Read which groups of the topics that a pattern covers are recorded, by topic and group."""
     fits = compiled(check_pattern(match)).match
-    (records,) = all_good((yield [commands.consumer_groups()]))
-    return sorted_groups(one for one in records if fits(one.topic))
+    (records,) = all_good((yield [commands.consumer_groups(context.keys)]))
+    return sorted_groups(context.keys, (one for one in records if fits(one.topic)))
 
 
-def lags(groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup | StoreError]]:
+def lags(keys: Keys, groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup | StoreError]]:
     """Read how far groups are; a StoreError in the place of one that could not be read."""
     by_stream: dict[str, list[int]] = {}
     for at, one in enumerate(groups):
@@ -98,7 +98,9 @@ def lags(groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup | StoreError]]
     wanted = list(by_stream.items())
     for begin in range(0, len(wanted), STREAMS_AT_ONCE):
         some = wanted[begin : begin + STREAMS_AT_ONCE]
-        found = yield [commands.group_lags(stream, [groups[at].group for at in places]) for stream, places in some]
+        found = yield [
+            commands.group_lags(keys, stream, [groups[at].group for at in places]) for stream, places in some
+        ]
         for (_, places), answer in zip(some, found, strict=True):
             for n, at in enumerate(places):
                 answers[at].append(answer if isinstance(answer, StoreError) else answer[n])
@@ -134,7 +136,7 @@ def _message_of(one: OldestEntry) -> OldestMessage:
     return OldestMessage(id=one.id, due=one.due, delivered=one.place[0], state=one.state)
 
 
-def some_lags(groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup]]:
+def some_lags(keys: Keys, groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup]]:
     """Read how far the first groups are, with `MOST_READ` streams in all. Groups that cannot be read are left out."""
     read, left = list[KnownGroup](), MOST_READ
     for one in groups:
@@ -142,17 +144,17 @@ def some_lags(groups: Sequence[KnownGroup]) -> Plan[list[ConsumerGroup]]:
         if left < 0:
             break
         read.append(one)
-    found = (yield from lags(read)) if read else []
+    found = (yield from lags(keys, read)) if read else []
     return [one for one in found if isinstance(one, ConsumerGroup)]
 
 
-def largest_lags(_context: Context) -> Plan[tuple[int | None, int | None]]:
+def largest_lags(context: Context) -> Plan[tuple[int | None, int | None]]:
     """Read the largest known lag of a group, and the age of the oldest message that a group has not acknowledged (ms).
 
     Both are None if there is no group.
     """
-    records, now = all_good((yield [commands.consumer_groups(), commands.redis_now()]))
-    groups = yield from some_lags(sorted_groups(records))
+    records, now = all_good((yield [commands.consumer_groups(context.keys), commands.redis_now()]))
+    groups = yield from some_lags(context.keys, sorted_groups(context.keys, records))
     ages = [0 if one.oldest is None else max(0, now - one.oldest.delivered) for one in groups]
     return max((one.lag for one in groups if one.lag is not None), default=None), max(ages, default=None)
 
@@ -160,4 +162,4 @@ def largest_lags(_context: Context) -> Plan[tuple[int | None, int | None]]:
 def consumers(context: Context, match: str = "*") -> Plan[list[ConsumerGroup]]:
     """Read the consumer groups of the topics that a pattern covers, by topic and group. Raises StoreError."""
     groups = yield from known_groups(context, match)
-    return all_good((yield from lags(groups)))
+    return all_good((yield from lags(context.keys, groups)))

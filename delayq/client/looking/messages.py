@@ -17,7 +17,7 @@ from delayq.domain.message import MAX_DUE, State, check_id, check_key
 from delayq.store import commands
 from delayq.store.commands import MOVED, Command, Found
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import Keys, QueueKeys
 
 #: Messages of a queue that `find` returns at most.
 FIND_LIMIT: Final = 1_000
@@ -51,21 +51,21 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
     for id in ids:
         check_id(id)
     results = yield from look(context, ids)
-    found = yield from mark_held(all_good([results[id] for id in ids]))
-    parked = yield from explain_parked(found)
+    found = yield from mark_held(context.keys, all_good([results[id] for id in ids]))
+    parked = yield from explain_parked(context.keys, found)
     explained = [parked.get(one.id, one) if one is not None else None for one in found]
     if len(explained) == 1 and explained[0] is not None and explained[0].state == State.DELIVERED:
         explained = [(yield from with_dead_letters(context, explained[0]))]
     return explained
 
 
-def mark_held(found: list[Found | None]) -> Plan[list[Found | None]]:
+def mark_held(keys: Keys, found: list[Found | None]) -> Plan[list[Found | None]]:
     """Change the state of parked messages to held if a pause or a limit of their topic parked them."""
     parked = [one for one in found if one is not None and one.state == State.PARKED and one.record is not None]
     if not parked:
         return found
     asked = [
-        commands.is_held(queue_keys(one.queue), one.record.topic, one.id, one.record.generation)
+        commands.is_held(keys.queue(one.queue), one.record.topic, one.id, one.record.generation)
         for one in parked
         if one.record is not None
     ]
@@ -112,7 +112,8 @@ def find(context: Context, key: str) -> Plan[list[Found]]:
         counts.update({queue: len(page) for queue, page in pages.items()})
         behind = {queue: page.behind for queue, page in pages.items() if page.behind and counts[queue] < FIND_LIMIT}
         asked = [
-            commands.find_by_key(queue_keys(queue), key, FIND_LIMIT - counts[queue], id) for queue, id in behind.items()
+            commands.find_by_key(context.keys.queue(queue), key, FIND_LIMIT - counts[queue], id)
+            for queue, id in behind.items()
         ]
         pages = dict(zip(behind, all_good((yield asked)), strict=True)) if asked else {}
     ids.sort()

@@ -25,7 +25,7 @@ from delayq.domain.patterns import check_pattern, matches
 from delayq.store import commands
 from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import ParkedSet, queue_keys
+from delayq.store.keys import ParkedSet
 
 __all__ = [
     "ENDED_STATES", "MOST_BYTES", "MOST_LOOKED", "MOST_SECONDS",
@@ -236,7 +236,7 @@ class Search:
 
     def _ask(self, source: _Source, share: int) -> Command[Page]:
         return commands.page(
-            queue_keys(source.queue),
+            self._context.keys.queue(source.queue),
             source.name,
             self._wanted,
             after=source.behind(self._behind),
@@ -274,7 +274,7 @@ class Search:
         elif self._sources:
             token = token_of(min(map(_at, self._sources)), timeless(self._wanted))
         messages = yield from self._with_records(shown)
-        explained = yield from explain_parked(messages)
+        explained = yield from explain_parked(self._context.keys, messages)
         return SearchPage([explained.get(one.id, one) for one in messages], self._known, token)
 
     def _shown(self, found: Sequence[_Seen]) -> int:
@@ -294,7 +294,9 @@ class Search:
             queues: dict[int, list[str]] = {}
             for one in chunk:
                 queues.setdefault(one.place.queue, []).append(one.found.id)
-            answers = all_good((yield [commands.records(queue_keys(queue), ids) for queue, ids in queues.items()]))
+            answers = all_good(
+                (yield [commands.records(self._context.keys.queue(queue), ids) for queue, ids in queues.items()])
+            )
             raw = {
                 queue: dict(zip(ids, records, strict=True))
                 for (queue, ids), records in zip(queues.items(), answers, strict=True)

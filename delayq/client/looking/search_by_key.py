@@ -29,7 +29,6 @@ from delayq.domain.message import check_key
 from delayq.store import commands
 from delayq.store.commands import Filter, Found
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import queue_keys
 
 #: Ids that a queue is asked for at once, and messages that are read at once: at first, and at most.
 IDS: Final = 200
@@ -71,7 +70,12 @@ class SearchByKey:
 
     def _ask(self, queue: int, behind: str) -> commands.Command[commands.Carriers]:
         return commands.find_by_key(
-            queue_keys(queue), self._key, IDS, behind, ended=self._ended, retention=self._context.retention
+            self._context.keys.queue(queue),
+            self._key,
+            IDS,
+            behind,
+            ended=self._ended,
+            retention=self._context.retention,
         )
 
     def _take(self, pages: dict[int, commands.Carriers]) -> None:

@@ -12,7 +12,7 @@ from delayq.domain.nodes import NodeLine, read_nodes
 from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import ParkedSet, queue_keys
+from delayq.store.keys import Keys, ParkedSet
 
 
 def queues(context: Context) -> Plan[list[QueueStats]]:
@@ -20,9 +20,9 @@ def queues(context: Context) -> Plan[list[QueueStats]]:
     return list((yield from every_queue(context, partial(commands.stats, most_held=0))).values())
 
 
-def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:
+def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
     """Read the nodes by name, with what each last reported."""
-    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    lines, now = all_good((yield [commands.nodes(context.keys), commands.redis_now()]))
     return read_nodes(lines, now)
 
 
@@ -71,10 +71,10 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True):
 def routes(context: Context) -> Plan[list[RouteState]]:
     """Read the routes in the order of the workers' tables, then routes that only parked messages name, by name."""
     lines = yield from nodes(context)
-    return (yield from route_states(lines, (yield from queues(context))))
+    return (yield from route_states(context.keys, lines, (yield from queues(context))))
 
 
-def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) -> Plan[list[RouteState]]:
+def route_states(keys: Keys, lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) -> Plan[list[RouteState]]:
     """Read the routes of nodes and queues that were read before."""
     live = [line for line in lines.values() if not line.stale]
     sets = [
@@ -84,7 +84,7 @@ def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) ->
         if ParkedSet.is_of_route(name) and name != ParkedSet.NO_ROUTE
     ]
     parked = dict.fromkeys((one.name for line in live for one in line.routes), 0)
-    counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in sets])) if sets else []
+    counts = all_good((yield [commands.count_parked(keys.queue(queue), name) for queue, name in sets])) if sets else []
     for (_, name), count in sorted(zip(sets, counts, strict=True)):
         route = ParkedSet.route(name) or ""
         parked[route] = parked.get(route, 0) + count

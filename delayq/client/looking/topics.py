@@ -19,7 +19,7 @@ from delayq.domain.policies import Bucket, Limit, Pause, Policies, Policy
 from delayq.store import commands
 from delayq.store.commands import HELD_AT_ONCE, REST, Census
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import ParkedSet, queue_keys
+from delayq.store.keys import ParkedSet
 
 #: ms after its longest send from which a silent worker has given up all sends: it starts none once its record is old.
 GIVEN_UP: Final = LINE_AGE + 1_000
@@ -74,15 +74,17 @@ def nodes_arriving(lines: Mapping[str, bytes], now: int, match: str, version: st
             yield Arriving(line.node, count)
 
 
-def read_policies(_context: Context) -> Plan[Policies]:
+def read_policies(context: Context) -> Plan[Policies]:
     """Read all policies, pauses and limits."""
-    (fields,) = all_good((yield [commands.policies()]))
+    (fields,) = all_good((yield [commands.policies(context.keys)]))
     return Policies.read(fields)
 
 
-def arriving(_context: Context, match: str) -> Plan[list[Arriving] | None]:
+def arriving(context: Context, match: str) -> Plan[list[Arriving] | None]:
     """Read the nodes that may still deliver messages paused by exactly this pattern; None without such a pause."""
-    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    fields, lines, now = all_good(
+        (yield [commands.policies(context.keys), commands.nodes(context.keys), commands.redis_now()])
+    )
     stand = Policies.read(fields)
     return list(nodes_arriving(lines, now, match, stand.version)) if match in stand.pauses else None
 
@@ -90,15 +92,17 @@ def arriving(_context: Context, match: str) -> Plan[list[Arriving] | None]:
 def topic(context: Context, name: str, *, live: bool = True) -> Plan[TopicState]:
     """Read a topic; `live` as in `taken_now_or_before`."""
     check_topic(name)
-    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    fields, lines, now = all_good(
+        (yield [commands.policies(context.keys), commands.nodes(context.keys), commands.redis_now()])
+    )
     stand = Policies.read(fields)
     queues = yield from every_queue(context, partial(commands.stats, most_held=0))
-    sets = [commands.count_parked(queue_keys(queue), ParkedSet.of_topic(name)) for queue in queues]
+    sets = [commands.count_parked(context.keys.queue(queue), ParkedSet.of_topic(name)) for queue in queues]
     held = {name: sum(all_good((yield sets)))}
-    known = yield from taken_now_or_before(queues, name, live=live)
+    known = yield from taken_now_or_before(context.keys, queues, name, live=live)
     state = _state(stand, name, _route_name(context, read_nodes(lines, now), name), held, known, now)
     if state.bucket is not None:
-        spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
+        spent, now = all_good((yield [commands.spent(context.keys, state.bucket.name), commands.redis_now()]))
         state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
     if state.pause is not None:
         state = msgspec.structs.replace(state, arriving=tuple(nodes_arriving(lines, now, name, stand.version)))
@@ -113,11 +117,13 @@ def topics(
     `match` is a pattern, and `paused` selects paused topics or the others.
     """
     fits = compiled(check_pattern(match)).match
-    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    fields, lines, now = all_good(
+        (yield [commands.policies(context.keys), commands.nodes(context.keys), commands.redis_now()])
+    )
     stand, nodes = Policies.read(fields), read_nodes(lines, now)
     queues = yield from every_queue(context, partial(commands.stats, most_held=0))
     held = yield from held_of(context, match)
-    known = yield from taken_now_or_before(queues, live=live)
+    known = yield from taken_now_or_before(context.keys, queues, live=live)
     named = [one.match for one in (*stand.pauses.values(), *stand.policies.values(), *stand.limits.values())]
     names = {*held, *(one for one in named if not is_pattern(one))}
     names.update(topic for one in known or () for topic in one.topics if topic != REST)
@@ -170,7 +176,7 @@ def held_of(context: Context, match: str) -> Plan[Counter[str]]:
             counts[queue].update(page.counts)
         left = [queue for queue, page in pages.items() if page.cursor != "0"]
         look = max(1, HELD_AT_ONCE // max(1, len(left)))
-        asked = [commands.held_topics(queue_keys(queue), pages[queue].cursor, match, look) for queue in left]
+        asked = [commands.held_topics(context.keys.queue(queue), pages[queue].cursor, match, look) for queue in left]
         pages = dict(zip(left, all_good((yield asked)), strict=True)) if asked else {}
     found: Counter[str] = Counter()
     for one in counts.values():

@@ -19,9 +19,9 @@ from delayq.domain.codec import topic_of
 from delayq.domain.message import State, topic_key
 from delayq.domain.policies import Policy
 from delayq.store import commands
-from delayq.store.commands import MOVED, Answers, Command, Kept, Retention
+from delayq.store.commands import MOVED, Answers, Command, Kept
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import Layout, ids_ending, queue_keys
+from delayq.store.keys import Layout, ids_ending
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 
@@ -114,14 +114,14 @@ class _Batch:
             return given
         return _Left(self.queue, self.kinds[at], self.ids[at], self.bodies[at], *self.places[at])
 
-    def command(self, retention: Retention) -> Command[Answers]:
+    def command(self, context: Context) -> Command[Answers]:
         return commands.schedule(
-            queue_keys(self.queue),
+            context.keys.queue(self.queue),
             "".join(self.kinds),
             self.ids,
             self.bodies,
             policies=self.version,
-            retention=retention,
+            retention=context.retention,
         )
 
 
@@ -182,7 +182,7 @@ def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]
     outcomes: list[Any] = []
     batches: list[_Batch] = []
     call = _Call(context, outcomes)
-    answers = yield _commands(_by_queue(call, given, outcomes), batches, context.retention)
+    answers = yield _commands(_by_queue(call, given, outcomes), batches, context)
     moved, again = _place(call, batches, answers)
     yield from _schedule_left(call, moved, again)
     return outcomes
@@ -199,9 +199,7 @@ def schedule_ready(
     outcomes: dict[int, Outcome] = {}
     batches: list[_Batch] = []
     call = _Call(context, outcomes)
-    answers = yield _commands(
-        _ready_batches(call, given, AGAIN[at] if again else at.upper()), batches, context.retention
-    )
+    answers = yield _commands(_ready_batches(call, given, AGAIN[at] if again else at.upper()), batches, context)
     moved, left = _place(call, batches, answers, others_only=True)
     yield from _schedule_left(call, moved, left)
     return outcomes
@@ -231,7 +229,7 @@ def _schedule_left(call: _Call, moved: list[_Left], again: list[_Left]) -> Plan[
             continue
         again.sort(key=_place_of)  # earlier messages of the call get room first
         batches = _regroup(call, again)
-        wanted = [batch.command(context.retention) for batch in batches]
+        wanted = [batch.command(context) for batch in batches]
         answers = (yield wanted if call.level is None else Kept(wanted, *call.level)) if wanted else []
         moved, again = _place(call, batches, answers)
         again += call.uncounted
@@ -246,7 +244,7 @@ def _learn(call: _Call) -> Plan[None]:
     book, context = call.context.policies, call.context
     topics = {topic_of(one.body).decode() for one in call.uncounted}
     if call.told > book.version or topics:  # a client that refuses everything would not learn of a higher bound
-        (read,) = all_good((yield [commands.policies()]))
+        (read,) = all_good((yield [commands.policies(context.keys)]))
         book.take(read, call.told)
     call.follow()
     used = {}
@@ -257,11 +255,11 @@ def _learn(call: _Call) -> Plan[None]:
     call.uncounted.clear()
 
 
-def _commands(batches: Iterable[_Batch], drawn: list[_Batch], retention: Retention) -> Iterator[Command[Answers]]:
+def _commands(batches: Iterable[_Batch], drawn: list[_Batch], context: Context) -> Iterator[Command[Answers]]:
     """Yield the script call of each batch and append the batch to `drawn`."""
     for batch in batches:
         drawn.append(batch)
-        yield batch.command(retention)
+        yield batch.command(context)
 
 
 def _by_queue(call: _Call, given: Iterable[Encoded | InvalidMessage], outcomes: list[Any]) -> Iterator[_Batch]:

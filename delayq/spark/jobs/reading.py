@@ -31,7 +31,7 @@ from delayq.spark.writing.retrying import Patience
 from delayq.store import commands
 from delayq.store.commands import Command, Found
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layouts, queue_keys
+from delayq.store.keys import Keys, Layouts
 
 T = TypeVar("T")
 #: With more queues than that, a task reads several of them.
@@ -68,7 +68,11 @@ class MessageReader(DataSourceReader):
         return Patience(SystemClock(), self._options.retry_for).through(lambda: store.run(command))
 
     def _store(self) -> Store:
-        return Store(self._settings.redis_url, timeout=self._settings.redis_timeout / 1000)
+        return Store(
+            self._settings.redis_url,
+            keys=Keys(self._settings.namespace),
+            timeout=self._settings.redis_timeout / 1000,
+        )
 
     # -- on the driver ---------------------------------------------------------------------------------------------------
 
@@ -76,7 +80,7 @@ class MessageReader(DataSourceReader):
         """The queues of all layouts."""
         store = self._store()
         try:
-            listed = self._ask(store, commands.layouts())
+            listed = self._ask(store, commands.layouts(store.keys))
         finally:
             store.close()
         queues = Layouts(listed).queues if listed else []
@@ -110,13 +114,13 @@ class MessageReader(DataSourceReader):
         options = self._options
         if options.state != "dead":
             wanted = commands.Filter(topic=options.topic, due_from=options.due_from, due_to=options.due_to)
-            stats = self._ask(store, commands.stats(queue_keys(queue)))
+            stats = self._ask(store, commands.stats(store.keys.queue(queue)))
             for parked in ("", *stats.parked_sets):
                 after: tuple[int, bytes] | None = None
                 while True:
                     page = self._ask(
                         store,
-                        commands.page(queue_keys(queue), parked, wanted, after=after, look=options.page),
+                        commands.page(store.keys.queue(queue), parked, wanted, after=after, look=options.page),
                     )
                     yield page.messages
                     after = page.after
@@ -129,7 +133,7 @@ class MessageReader(DataSourceReader):
         most = min(self._options.page, MOST_DEAD)
         after: tuple[int, str] | None = None
         while True:
-            letters = self._ask(store, commands.dead_letters(queue_keys(queue), most, after))
+            letters = self._ask(store, commands.dead_letters(store.keys.queue(queue), most, after))
             topic = self._options.topic
             yield [one for one in letters if not topic or (one.record is not None and one.record.topic == topic)]
             if len(letters) < most:

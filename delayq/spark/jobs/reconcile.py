@@ -85,7 +85,7 @@ def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator
     if "expect_date" not in frame.columns or {"delay_time", "delay_level"} & {*frame.columns}:
         raise ConfigError("only dates can be compared; use --expect-date-column, and no delays")
     store = client.store
-    policies = Policies.read(store.run(commands.policies()))
+    policies = Policies.read(store.run(commands.policies(store.keys)))
     expected = _expected(frame, options, client.reading().limits, policies, store.run(commands.redis_now()))
     found = _found(expected, options)
     sides = expected.select(functions.col(_ID).alias("id"), functions.struct("*").alias("row")).join(

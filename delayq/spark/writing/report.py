@@ -15,6 +15,7 @@ from delayq.client.client import Client
 from delayq.spark.writing.counts import Counts
 from delayq.store import commands
 from delayq.store.commands import Command
+from delayq.store.keys import Keys
 
 #: The number of micro-batches whose totals are kept: a stream may run without an end.
 KEPT_BATCHES: Final = 100
@@ -33,29 +34,36 @@ class _ReportLine(msgspec.Struct, frozen=True):
     partition: int = -1
 
 
-def begun_line(name: str, job: str) -> list[Command[Any]]:
+def begun_line(keys: Keys, name: str, job: str) -> list[Command[Any]]:
     """Begin a write."""
-    return [commands.report(name, "begun", msgspec.json.encode(_ReportLine(job, Counts()))), commands.keep_report(name)]
+    return [
+        commands.report(keys, name, "begun", msgspec.json.encode(_ReportLine(job, Counts()))),
+        commands.keep_report(keys, name),
+    ]
 
 
-def task_line(name: str, job: str, partition: int, attempt: int, counts: Counts) -> list[Command[Any]]:
+def task_line(keys: Keys, name: str, job: str, partition: int, attempt: int, counts: Counts) -> list[Command[Any]]:
     """The counts of an attempt of a task so far."""
     line = msgspec.json.encode(_ReportLine(job, counts, partition))
-    return [commands.report(name, f"task {job} {partition} {attempt}", line), commands.keep_report(name)]
+    return [commands.report(keys, name, f"task {job} {partition} {attempt}", line), commands.keep_report(keys, name)]
 
 
-def total_line(name: str, job: str, counts: Counts, batch: int | None = None) -> list[Command[Any]]:
+def total_line(keys: Keys, name: str, job: str, counts: Counts, batch: int | None = None) -> list[Command[Any]]:
     """The counts of all tasks together (of a stream: in the micro-batch `batch`)."""
     line = msgspec.json.encode(_ReportLine(job, counts))
     if batch is None:
-        return [commands.report(name, "total", line), commands.keep_report(name)]
+        return [commands.report(keys, name, "total", line), commands.keep_report(keys, name)]
     old = f"batch {batch - KEPT_BATCHES}"
-    return [commands.report(name, f"batch {batch}", line), commands.unreport(name, old), commands.keep_report(name)]
+    return [
+        commands.report(keys, name, f"batch {batch}", line),
+        commands.unreport(keys, name, old),
+        commands.keep_report(keys, name),
+    ]
 
 
 def read_report(client: Client, name: str) -> Report:
     """Read the progress of the write with this name. Raises StoreError."""
-    texts = client.store.run(commands.reported(name))
+    texts = client.store.run(commands.reported(client.store.keys, name))
     lines = {field: msgspec.json.decode(text, type=_ReportLine) for field, text in texts.items()}
     begun = lines.pop("begun", None)
     running: dict[int, Counts] = {}

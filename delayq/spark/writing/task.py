@@ -26,6 +26,7 @@ from delayq.spark.writing.retrying import GivenUp, Patience
 from delayq.spark.writing.sending import Sender, Sent, reason_of
 from delayq.store import commands
 from delayq.store.commands import Command
+from delayq.store.keys import Keys
 
 #: The rows, or bytes, of a task that are grouped by queue at a time: its memory does not grow with its rows.
 WINDOW_ROWS: Final = 32_000
@@ -93,12 +94,16 @@ class Job:
         self.id = uuid.uuid4().hex
         self.rejects = RejectsFolder(options.rejects, self.id, options.rejects_as) if options.rejects else None
 
+    @property
+    def _keys(self) -> Keys:
+        return Keys(self.handed.settings.namespace)
+
     def begin(self, *, stream: bool) -> None:
         """Check the options, on the driver, before any task. Raises ConfigError or GivenUp."""
         if self.rejects is not None:
             self.rejects.make()
         if self.options.report and not stream:
-            self._tell(begun_line(self.options.report, self.id))
+            self._tell(begun_line(self._keys, self.options.report, self.id))
         elif not self.handed.api:  # whoever reads the report has done this
             with self.handed.client(check_routes=self.options.check_routes) as client:
                 client.warn_without_worker()
@@ -127,7 +132,7 @@ class Job:
         """Add up the results of the tasks. Raises RowsRejected if rows were rejected without a folder for them."""
         counts = Counts.total(one.counts for one in written)
         if self.options.report:
-            self._tell(total_line(self.options.report, self.id, counts, batch))
+            self._tell(total_line(self._keys, self.options.report, self.id, counts, batch))
         if self.rejects is not None:
             # A micro-batch that is replayed replaces its files; a batch has files of its own.
             head, tail = ("", f"-{self.id}") if batch is None else (f"batch-{batch:010d}-", "")
@@ -183,7 +188,8 @@ class _Task:
             pause(self._clock, max(0.0, self._free_at - now))
             self._free_at = max(now, self._free_at) + count * 1000 / rate
         elif rate and isinstance(client, Client):
-            spend = commands.spend(self._options.run or self._job.id, rate, count, count, whole=True)
+            name = self._options.run or self._job.id
+            spend = commands.spend(client.store.keys, name, rate, count, count, whole=True)
             patience = Patience(self._clock, self._options.retry_for)
             while not (granted := patience.through(lambda: client.store.run(spend))).count:
                 pause(self._clock, granted.wait)
@@ -198,7 +204,14 @@ class _Task:
             self._told = now
             # Not every line is needed: the totals come from committed tasks.
             self._client.store.run_many(
-                task_line(name, self._job.id, self._place.partition, self._place.attempt, self._counts)
+                task_line(
+                    self._client.store.keys,
+                    name,
+                    self._job.id,
+                    self._place.partition,
+                    self._place.attempt,
+                    self._counts,
+                )
             )
 
     def _count(self, batch: pa.RecordBatch, sent: Sent) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from delayq.base.times import LATEST
 from delayq.store.commands.command import Command, Now, by_name, plain
 from delayq.store.commands.consumers import CONSUMER, FilterOfGroup
-from delayq.store.keys import AUDIT, GROUPS, MAKINGS, ConsumerKeys, queue_keys
+from delayq.store.keys import ConsumerKeys, Keys
 
 __all__ = [
     "MOST_GROUPS",
@@ -61,13 +61,12 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
         """The field of the record."""
         return f"{self.topic} {self.group} {self.stream}"
 
-    @property
-    def streams(self) -> list[str]:
-        """The keys of the streams."""
+    def streams(self, keys: Keys) -> list[str]:
+        """Return the keys of the streams."""
         if self.queues is None:
             return [self.stream]
         first, last = self.queues
-        return [queue_keys(number).stream(self.stream) for number in range(first, last + 1)]
+        return [keys.queue(number).stream(self.stream) for number in range(first, last + 1)]
 
     @property
     def text(self) -> str | bytes:
@@ -81,6 +80,7 @@ Recorded = Literal["new", "made", "gone", "full", "full of key"]
 
 
 def record_group(
+    keys: Keys,
     record: GroupRecord,
     name: str = "",
     *,
@@ -105,25 +105,27 @@ def record_group(
     first, last = record.queues or ("", "")
     marks = ("1" if after else "", "1" if known else "")
     args = (now, record.field, first, last, most, name, *marks, "\0".join(tags), key, most_of_key)
-    return Command("record_group", (GROUPS, MAKINGS), args, read)
+    return Command("record_group", (keys.groups, keys.makings), args, read)
 
 
-def group_making(field: str) -> Command[str]:
+def group_making(keys: Keys, field: str) -> Command[str]:
     """Read how far the group of a record is made, as `forget_group` compares it; '' for one of a former version."""
-    return plain("HGET", MAKINGS, field, read=lambda reply: "" if reply is None else reply.decode(errors="replace"))
+    return plain(
+        "HGET", keys.makings, field, read=lambda reply: "" if reply is None else reply.decode(errors="replace")
+    )
 
 
-def group_queues(field: str) -> Command[tuple[int, ...] | None]:
+def group_queues(keys: Keys, field: str) -> Command[tuple[int, ...] | None]:
     """Read the first and the last queue of a record, none for a single stream; None if there is no record of delayq."""
 
     def read(reply: bytes | None) -> tuple[int, ...] | None:
         numbers = None if reply is None else _numbers(reply)
         return None if numbers is None else numbers[1:]
 
-    return plain("HGET", GROUPS, field, read=read)
+    return plain("HGET", keys.groups, field, read=read)
 
 
-def consumer_groups() -> Command[list[GroupRecord]]:
+def consumer_groups(keys: Keys) -> Command[list[GroupRecord]]:
     """Read the records of all groups, by topic, group and stream. Fields that name no group are left out."""
 
     def read(reply: Any) -> list[GroupRecord]:
@@ -146,7 +148,7 @@ def consumer_groups() -> Command[list[GroupRecord]]:
             )
         return sorted(found)
 
-    return plain("HGETALL", GROUPS, read=read)
+    return plain("HGETALL", keys.groups, read=read)
 
 
 def _numbers(value: bytes) -> tuple[int, ...] | None:
@@ -166,12 +168,16 @@ class Forgotten(msgspec.Struct, frozen=True):
     others: int
 
 
-def forget_group(records: Sequence[GroupRecord], makings: Sequence[str] = (), *, entry: str = "") -> Command[Forgotten]:
+def forget_group(
+    keys: Keys, records: Sequence[GroupRecord], makings: Sequence[str] = (), *, entry: str = ""
+) -> Command[Forgotten]:
     """Remove the records of one group if they are as they were read, and write the `entry` into the audit."""
     named = f"{records[0].topic} {records[0].group}"
     whole = zip(records, makings or [""] * len(records), strict=True)
     each = [word for one, making in whole for word in (one.field, one.text, making)]
-    return Command("forget_group", (GROUPS, MAKINGS, AUDIT), (entry, named, *each), lambda reply: Forgotten(*reply))
+    return Command(
+        "forget_group", (keys.groups, keys.makings, keys.audit), (entry, named, *each), lambda reply: Forgotten(*reply)
+    )
 
 
 def destroy_group(keys: ConsumerKeys, group: str) -> Command[bool]:
@@ -231,7 +237,7 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     foreign: ForeignEntries | None = None
 
 
-def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[list[GroupLag | None]]:
+def group_lags(keys: Keys, stream: str, groups: Sequence[str], *, now: Now = "") -> Command[list[GroupLag | None]]:
     """Read how far groups of one stream are; None if the stream has entries and no such group."""
 
     def number(text: Any) -> int | None:
@@ -252,9 +258,9 @@ def group_lags(stream: str, groups: Sequence[str], *, now: Now = "") -> Command[
             foreign=_foreign(stream, foreign.decode(errors="replace")),
         )
 
-    of_each = [ConsumerKeys(stream, group) for group in groups]
-    keys = [stream, *(key for one in of_each for key in (one.leases, one.consumers))]
-    return Command("group_lags", keys, (now, CONSUMER, *groups), lambda reply: [lag(one) for one in reply])
+    of_each = [keys.consumers(stream, group) for group in groups]
+    names = [stream, *(key for one in of_each for key in (one.leases, one.consumers))]
+    return Command("group_lags", names, (now, CONSUMER, *groups), lambda reply: [lag(one) for one in reply])
 
 
 def _tags(text: bytes) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from delayq.store.commands.command import Command, by_name, plain
-from delayq.store.keys import report_key
+from delayq.store.keys import Keys
 
 __all__ = ["REPORT_KEPT", "keep_report", "report", "reported", "unreport"]
 
@@ -14,21 +14,21 @@ __all__ = ["REPORT_KEPT", "keep_report", "report", "reported", "unreport"]
 REPORT_KEPT: Final = 86_400_000
 
 
-def report(name: str, field: str, line: bytes) -> Command[None]:
+def report(keys: Keys, name: str, field: str, line: bytes) -> Command[None]:
     """Write a line of a report."""
-    return plain("HSET", report_key(name), field, line, read=lambda _: None)
+    return plain("HSET", keys.report(name), field, line, read=lambda _: None)
 
 
-def unreport(name: str, field: str) -> Command[None]:
+def unreport(keys: Keys, name: str, field: str) -> Command[None]:
     """Remove a line from a report."""
-    return plain("HDEL", report_key(name), field, read=lambda _: None)
+    return plain("HDEL", keys.report(name), field, read=lambda _: None)
 
 
-def keep_report(name: str) -> Command[None]:
+def keep_report(keys: Keys, name: str) -> Command[None]:
     """Keep a report for another day."""
-    return plain("PEXPIRE", report_key(name), REPORT_KEPT, read=lambda _: None)
+    return plain("PEXPIRE", keys.report(name), REPORT_KEPT, read=lambda _: None)
 
 
-def reported(name: str) -> Command[Mapping[str, bytes]]:
+def reported(keys: Keys, name: str) -> Command[Mapping[str, bytes]]:
     """Read the lines of a report; none if it does not exist, or no longer."""
-    return plain("HGETALL", report_key(name), read=by_name)
+    return plain("HGETALL", keys.report(name), read=by_name)

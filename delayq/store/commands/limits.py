@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import Command, Now, plain
-from delayq.store.keys import rate_key, slots_key
+from delayq.store.keys import Keys
 
 __all__ = [
     "MOST_SLOTS",
@@ -74,13 +74,14 @@ class Spending(msgspec.Struct, frozen=True):
         return f"{self.rate!r} {self.burst!r} {self.wanted} {until} {self.version or '-'}"
 
 
-def spend_all(spendings: Sequence[Spending], *, now: Now = "") -> Command[list[Granted]]:
+def spend_all(keys: Keys, spendings: Sequence[Spending], *, now: Now = "") -> Command[list[Granted]]:
     """Spend from several buckets, which lie on one server and, in a Redis Cluster, in one slot."""
-    keys = [rate_key(one.name) for one in spendings]
-    return Command("spend", keys, (now, "", *(one.written for one in spendings)), _read_granted)
+    names = [keys.rate(one.name) for one in spendings]
+    return Command("spend", names, (now, "", *(one.written for one in spendings)), _read_granted)
 
 
 def spend(
+    keys: Keys,
     name: str,
     rate: float,
     burst: float,
@@ -94,7 +95,7 @@ def spend(
     """Spend from one bucket. `whole`: all of them or none."""
     written = Spending(name, rate, burst, wanted, until, version).written
     return Command(
-        "spend", (rate_key(name),), (now, "1" if whole else "", written), lambda reply: _read_granted(reply)[0]
+        "spend", (keys.rate(name),), (now, "1" if whole else "", written), lambda reply: _read_granted(reply)[0]
     )
 
 
@@ -106,14 +107,14 @@ def _read_granted(reply: list[Any]) -> list[Granted]:
     ]
 
 
-def spent(name: str) -> Command[Spent]:
+def spent(keys: Keys, name: str) -> Command[Spent]:
     """Read the permits that this bucket granted."""
 
     def read(reply: list[Any]) -> Spent:
         fields = (reply[0] or b"").split(b" ")
         return Spent(*map(int, fields[1:4])) if len(fields) == 5 else Spent(0, 0, 0)
 
-    return plain("MGET", rate_key(name), read=read)
+    return plain("MGET", keys.rate(name), read=read)
 
 
 class SlotRequest(msgspec.Struct, frozen=True):
@@ -135,10 +136,10 @@ class SlotRequest(msgspec.Struct, frozen=True):
         return " ".join([f"{self.most} {self.life} {self.wanted} {self.call}:{self.life}", *self.given])
 
 
-def take_slots(requests: Sequence[SlotRequest], *, now: Now = "") -> Command[list[int]]:
+def take_slots(keys: Keys, requests: Sequence[SlotRequest], *, now: Now = "") -> Command[list[int]]:
     """Return and take slots of several limits, as with `spend_all`. Returns the number taken of each."""
-    keys = [slots_key(one.name) for one in requests]
-    return Command("take_slots", keys, (now, *(one.written for one in requests)), list)
+    names = [keys.slots(one.name) for one in requests]
+    return Command("take_slots", names, (now, *(one.written for one in requests)), list)
 
 
 def taken_slots(life: int, call: str, count: int) -> list[str]:

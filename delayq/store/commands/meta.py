@@ -8,18 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import RETENTION, Command, Now, Retention, by_name, every, number, plain
-from delayq.store.keys import (
-    ADVANCED,
-    AUDIT,
-    META,
-    NODES,
-    POLICIES,
-    REWRITTEN,
-    Layout,
-    QueueKeys,
-    read_layouts,
-    write_layouts,
-)
+from delayq.store.keys import Keys, Layout, QueueKeys, read_layouts, write_layouts
 
 __all__ = [
     "LAYOUT_VERSION",
@@ -68,15 +57,15 @@ class Meta(msgspec.Struct, frozen=True):
         return self.layouts[-1].queues
 
 
-def layout(queues: int) -> Command[Meta]:
+def layout(keys: Keys, queues: int) -> Command[Meta]:
     """Agree on the layouts; the first process writes the first one."""
-    return Command("layout", (META,), (queues, LAYOUT_VERSION), _read_meta)
+    return Command("layout", (keys.meta,), (queues, LAYOUT_VERSION), _read_meta)
 
 
-def meta() -> Command[Meta | None]:
+def meta(keys: Keys) -> Command[Meta | None]:
     """Read the shared facts without writing; None in an unused Redis."""
     fields = "layouts", "version", "era", "advanced"
-    return plain("HMGET", META, *fields, read=lambda reply: _read_meta(reply) if reply[0] else None)
+    return plain("HMGET", keys.meta, *fields, read=lambda reply: _read_meta(reply) if reply[0] else None)
 
 
 def _read_meta(reply: Any) -> Meta:
@@ -85,9 +74,9 @@ def _read_meta(reply: Any) -> Meta:
     return Meta(read_layouts(layouts.decode()), (version or b"").decode(), int(era or 0), ahead)
 
 
-def layouts() -> Command[tuple[Layout, ...]]:
+def layouts(keys: Keys) -> Command[tuple[Layout, ...]]:
     """Read the current list of layouts; empty in an unused Redis."""
-    return plain("HGET", META, "layouts", read=lambda reply: read_layouts((reply or b"").decode()))
+    return plain("HGET", keys.meta, "layouts", read=lambda reply: read_layouts((reply or b"").decode()))
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -98,21 +87,23 @@ class Glance(msgspec.Struct, frozen=True):
     policies: str
 
 
-def glance(*, now: Now = "") -> Command[Glance]:
+def glance(keys: Keys, *, now: Now = "") -> Command[Glance]:
     """The facts that a worker reads repeatedly."""
     return Command(
         "glance",
-        (META, POLICIES),
+        (keys.meta, keys.policies),
         (now,),
         lambda reply: Glance(int(reply[0]), read_layouts(reply[1].decode()), reply[2].decode()),
     )
 
 
-def set_layouts(before: Sequence[Layout], after: Sequence[Layout], *, entry: str = "") -> Command[tuple[Layout, ...]]:
+def set_layouts(
+    keys: Keys, before: Sequence[Layout], after: Sequence[Layout], *, entry: str = ""
+) -> Command[tuple[Layout, ...]]:
     """List other layouts, if the list is still the given one. Return the current list."""
     return Command(
         "set_layouts",
-        (META, AUDIT),
+        (keys.meta, keys.audit),
         (write_layouts(before), write_layouts(after), entry),
         lambda reply: read_layouts((reply or b"").decode()),
     )
@@ -133,17 +124,17 @@ def is_drained(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTI
     )
 
 
-def era() -> Command[int]:
+def era(keys: Keys) -> Command[int]:
     """Read the era of new epochs; 0 in an unused Redis."""
-    return plain("HGET", META, "era", read=lambda reply: int(reply or 0))
+    return plain("HGET", keys.meta, "era", read=lambda reply: int(reply or 0))
 
 
-def bump_era(latest: int, *, entry: str = "") -> Command[tuple[int, int]]:
+def bump_era(keys: Keys, latest: int, *, entry: str = "") -> Command[tuple[int, int]]:
     """Begin a new era, later than `latest`, the era of the queues' epochs. Return the eras before and after.
 
     A repeat begins a still later one, which is harmless.
     """
-    return Command("bump_era", (META, AUDIT), (latest, entry), lambda reply: (int(reply[0]), int(reply[1])))
+    return Command("bump_era", (keys.meta, keys.audit), (latest, entry), lambda reply: (int(reply[0]), int(reply[1])))
 
 
 def redis_now() -> Command[int]:
@@ -151,50 +142,52 @@ def redis_now() -> Command[int]:
     return plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
 
 
-def advance(advanced: int) -> Command[int | None]:
+def advance(keys: Keys, advanced: int) -> Command[int | None]:
     """Set the ms that the time of a development server is ahead of the machine's clock. Return the current ms.
 
     None if the server is not a development server: nothing was done.
     """
-    return Command("advance", (META,), (advanced, ADVANCED), lambda reply: None if reply is None else int(reply))
+    return Command(
+        "advance", (keys.meta,), (advanced, keys.advanced), lambda reply: None if reply is None else int(reply)
+    )
 
 
-def advanced() -> Command[int | None]:
+def advanced(keys: Keys) -> Command[int | None]:
     """Read the ms that a development server is ahead of the machine's clock; None for every other server."""
-    return plain("HGET", META, "advanced", read=lambda reply: None if reply is None else int(reply))
+    return plain("HGET", keys.meta, "advanced", read=lambda reply: None if reply is None else int(reply))
 
 
-def followed(node: str, advanced: int) -> Command[None]:
+def followed(keys: Keys, node: str, advanced: int) -> Command[None]:
     """Report that a node has followed the time of a development server so far and has delivered everything that is due."""
-    return plain("HSET", ADVANCED, node, advanced, read=lambda _: None)
+    return plain("HSET", keys.advanced, node, advanced, read=lambda _: None)
 
 
-def followers() -> Command[dict[str, int]]:
+def followers(keys: Keys) -> Command[dict[str, int]]:
     """Read by node how far it has followed the time of a development server."""
-    return plain("HGETALL", ADVANCED, read=lambda reply: {name: int(ms) for name, ms in by_name(reply).items()})
+    return plain("HGETALL", keys.advanced, read=lambda reply: {name: int(ms) for name, ms in by_name(reply).items()})
 
 
-def publish_node(name: str, line: bytes) -> Command[bytes]:
+def publish_node(keys: Keys, name: str, line: bytes) -> Command[bytes]:
     """Write a node's report, which API and command line read, even if Redis is full. Return the report before, or b''."""
-    return Command("publish_node", (NODES,), (name, line), read=lambda reply: reply)
+    return Command("publish_node", (keys.nodes,), (name, line), read=lambda reply: reply)
 
 
-def forget_node(name: str) -> Command[None]:
+def forget_node(keys: Keys, name: str) -> Command[None]:
     """Remove a node's report."""
-    return plain("HDEL", NODES, name, read=lambda _: None)
+    return plain("HDEL", keys.nodes, name, read=lambda _: None)
 
 
-def forget_silent(cursor: str, silent: int, *, page: int = 100, now: Now = "") -> Command[str]:
+def forget_silent(keys: Keys, cursor: str, silent: int, *, page: int = 100, now: Now = "") -> Command[str]:
     """Remove the reports of nodes that have been silent for more than `silent` ms, one page at a time.
 
     Begins with the cursor '0', and returns the next one; '0' means that all were checked.
     """
-    return Command("forget_silent", (NODES,), (now, cursor, page, silent), lambda reply: str(reply.decode()))
+    return Command("forget_silent", (keys.nodes,), (now, cursor, page, silent), lambda reply: str(reply.decode()))
 
 
-def nodes() -> Command[dict[str, bytes]]:
+def nodes(keys: Keys) -> Command[dict[str, bytes]]:
     """Read the nodes' reports as they were written; `delayq.domain.nodes` parses them."""
-    return plain("HGETALL", NODES, read=by_name)
+    return plain("HGETALL", keys.nodes, read=by_name)
 
 
 def rewrite() -> Command[None]:
@@ -202,16 +195,18 @@ def rewrite() -> Command[None]:
     return every("BGREWRITEAOF", read=lambda _: None)
 
 
-def rewritten() -> Command[dict[str, int]]:
+def rewritten(keys: Keys) -> Command[dict[str, int]]:
     """Read by the run id of each server its number of write errors at the beginning of the rewrite that repaired them."""
     return plain(
-        "HGETALL", REWRITTEN, read=lambda reply: {run_id: number(errors) for run_id, errors in by_name(reply).items()}
+        "HGETALL",
+        keys.rewritten,
+        read=lambda reply: {run_id: number(errors) for run_id, errors in by_name(reply).items()},
     )
 
 
-def tell_rewritten(run_id: str, errors: int, gone: Sequence[str]) -> list[Command[None]]:
+def tell_rewritten(keys: Keys, run_id: str, errors: int, gone: Sequence[str]) -> list[Command[None]]:
     """Record that, and forget the servers that are gone."""
-    told = [plain("HSET", REWRITTEN, run_id, errors, read=lambda _: None)]
+    told = [plain("HSET", keys.rewritten, run_id, errors, read=lambda _: None)]
     if gone:
-        told.append(plain("HDEL", REWRITTEN, *gone, read=lambda _: None))
+        told.append(plain("HDEL", keys.rewritten, *gone, read=lambda _: None))
     return told

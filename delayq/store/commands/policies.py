@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import Arg, Command, Now, number, plain
-from delayq.store.keys import AUDIT, POLICIES, QueueKeys
+from delayq.store.keys import Keys, QueueKeys
 
 __all__ = [
     "ANY",
@@ -69,6 +69,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def set_policies(
+    keys: Keys,
     changes: Sequence[Change],
     *,
     maker: str = "",
@@ -100,10 +101,10 @@ def set_policies(
         since = tuple(number(one) if one else None for one in reply[3:])
         return PoliciesSet(reply[1].decode(), reply[2] == b"1", since)
 
-    return Command("set_policies", (POLICIES, AUDIT), args, read)
+    return Command("set_policies", (keys.policies, keys.audit), args, read)
 
 
-def policies() -> Command[Mapping[str, str]]:
+def policies(keys: Keys) -> Command[Mapping[str, str]]:
     """Read all entries: `version`, the time when it was made (`changed`, Unix ms), and in other fields the start, a
     space, and the text.
     """
@@ -112,7 +113,7 @@ def policies() -> Command[Mapping[str, str]]:
         pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
         return {field.decode(): value.decode() for field, value in pairs}
 
-    return plain("HGETALL", POLICIES, read=read)
+    return plain("HGETALL", keys.policies, read=read)
 
 
 def apply_policies(keys: QueueKeys, version: str, paused: Sequence[str], *, now: Now = "") -> Command[Applied]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from delayq.store.commands.command import Command, Now, plain
-from delayq.store.keys import TRIMMED
+from delayq.store.keys import Keys
 
 __all__ = ["Trimmed", "forget_trimmed", "remember_trimmed", "trim", "trimmed_topics"]
 
@@ -49,21 +49,21 @@ def trim(
     return Command("trim", (stream,), (now, *bounds, "1" if force else "0", most, upto, *groups), read)
 
 
-def remember_trimmed(topics: Mapping[str, int]) -> Command[None]:
+def remember_trimmed(keys: Keys, topics: Mapping[str, int]) -> Command[None]:
     """Remember topics whose streams are trimmed, each with the time of a delivery (Unix ms)."""
     pairs = [word for topic, at in topics.items() for word in (topic, at)]
-    return plain("HSET", TRIMMED, *pairs, read=lambda _: None)
+    return plain("HSET", keys.trimmed, *pairs, read=lambda _: None)
 
 
-def trimmed_topics(cursor: str, look: int) -> Command[tuple[str, list[str]]]:
+def trimmed_topics(keys: Keys, cursor: str, look: int) -> Command[tuple[str, list[str]]]:
     """Read a page of about `look` remembered topics: the cursor of the next page ('0': this was the last), and their names."""
 
     def read(reply: list[Any]) -> tuple[str, list[str]]:
         return reply[0].decode(), [name.decode(errors="replace") for name in reply[1][::2]]
 
-    return plain("HSCAN", TRIMMED, cursor, "COUNT", look, read=read)
+    return plain("HSCAN", keys.trimmed, cursor, "COUNT", look, read=read)
 
 
-def forget_trimmed(topics: list[str]) -> Command[None]:
+def forget_trimmed(keys: Keys, topics: list[str]) -> Command[None]:
     """Forget topics that have no stream."""
-    return plain("HDEL", TRIMMED, *topics, read=lambda _: None)
+    return plain("HDEL", keys.trimmed, *topics, read=lambda _: None)

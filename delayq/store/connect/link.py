@@ -30,10 +30,10 @@ def pack(command: Command[Any], state: ServerState) -> bytes:
     """Return the command as it is sent."""
     name, keys, args = command.script, command.keys, command.args
     if not name:
-        if state.development and args == ("TIME",):
-            return packed("EVAL", scripts.load("time", True).text, 0, "")
+        if state.moved_in and args == ("TIME",):
+            return packed("EVAL", scripts.load("time", state.moved_in).text, 0, "")
         return packed(*args)
-    script = scripts.load(name, True) if state.development else scripts.load(name)
+    script = scripts.load(name, state.moved_in)
     deadline = (state.deadline(),) if script.promise else ()
     if name in state.loaded:
         return packed("EVALSHA", script.sha, len(keys), *keys, *args, *deadline)

@@ -243,7 +243,7 @@ class ServerState:
     def __init__(self, timeout: float, clock: Clock | None = None) -> None:
         self.idle: list[Any] = []
         self.loaded: set[str] = set()  # the scripts that it has
-        self.development = False  # whether its time is moved by `advance`
+        self.moved_in = ""  # the key with the time that `advance` has moved, on a development server
         self._timeout = int(timeout * 1000)
         self._clock = clock if clock is not None else SystemClock()
         self._ahead: int | None = None  # the least ms that it is ahead of the local clock

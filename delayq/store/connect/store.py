@@ -26,6 +26,7 @@ from delayq.store.connect.link import Link
 from delayq.store.connect.sentinel import Primary, Single
 from delayq.store.connect.server_state import Fault, ServerState, WrongServer
 from delayq.store.connect.threads import CLOCK, Connection, Semaphore
+from delayq.store.keys import KEYS, Keys
 
 T = TypeVar("T")
 
@@ -34,13 +35,15 @@ class Store:
     """Runs commands, each on a connection of its own.
 
     `url` is that of a server, of sentinels or of a cluster (see `address`). `timeout` bounds each reply and the wait
-    for one of `connections`, in seconds. `durability` is where a change has to be before it is answered.
+    for one of `connections`, in seconds. `durability` is where a change has to be before it is answered. `keys` are
+    those of its namespace, for callers that have nothing else.
     """
 
     durability: Durability | None = None
 
-    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64) -> None:
+    def __init__(self, url: str, *, keys: Keys = KEYS, timeout: float = 2.0, connections: int = 64) -> None:
         self.url = url
+        self.keys = keys
         self.timeout = timeout  # of a reply, in seconds
         self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns the abilities of its server
         self._connections = connections
@@ -63,8 +66,9 @@ class Store:
 
     def follow_time(self, *, development: bool) -> None:
         """Record whether this is a development server, whose time `advance` moves: its scripts have another clock."""
-        if self._cluster is None and self._state.development != development:
-            self._state.development = development
+        moved_in = self.keys.meta if development else ""
+        if self._cluster is None and self._state.moved_in != moved_in:
+            self._state.moved_in = moved_in
             self._state.loaded.clear()
 
     def run(self, command: Command[T]) -> T:

@@ -10,7 +10,7 @@ from delayq.base.errors import StoreError, StoreUnavailable
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import CLOCK
-from delayq.store.keys import ConsumerKeys
+from delayq.store.keys import Keys
 
 
 def backlogs(store: Store, streams: Sequence[str], within: float = inf) -> Mapping[str, int]:
@@ -37,7 +37,9 @@ def backlogs(store: Store, streams: Sequence[str], within: float = inf) -> Mappi
         (stream, one) for stream, some in zip(streams, groups, strict=True) if isinstance(some, list) for one in some
     ]
     in_calls = [
-        (one, keys) for stream, one in found if one["pending"] and (keys := _consumers_key(stream, one["name"]))
+        (one, keys)
+        for stream, one in found
+        if one["pending"] and (keys := _consumers_key(store.keys, stream, one["name"]))
     ]
     counts = answers_to([plain("HGET", key, "inCalls", read=_number) for _, key in in_calls])
     for (one, _), count in zip(in_calls, counts, strict=True):
@@ -53,10 +55,10 @@ def _groups(reply: list[list[Any]]) -> list[dict[str, Any]]:
     return [{words[i].decode(): words[i + 1] for i in range(0, len(words), 2)} for words in reply]
 
 
-def _consumers_key(stream: str, group: bytes) -> str | None:
+def _consumers_key(keys: Keys, stream: str, group: bytes) -> str | None:
     """The key that counts the entries of a group that Redis does not know as pending; None if delayq cannot receive them."""
     try:
-        return ConsumerKeys(stream, group.decode()).consumers
+        return keys.consumers(stream, group.decode()).consumers
     except ValueError:
         return None
 

@@ -12,6 +12,7 @@ from delayq.domain.routes import Route
 from delayq.store.commands import Command, advanced, plain, redis_now
 from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
+from delayq.store.keys import Keys
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
 
@@ -78,6 +79,10 @@ class RedisStreamTarget:
         except ConfigError as error:
             raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None
 
+    def within(self, keys: Keys) -> None:
+        """Use the keys of a namespace."""
+        self._store.keys = keys
+
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         """Append a batch in one round trip (to each primary); where the route bounds the backlog, a first one asks for it."""
         deadline = self._clock.monotonic() + int(timeout * 1000)
@@ -117,7 +122,7 @@ class RedisStreamTarget:
     def _moved_entry(self) -> str:
         """The id of the next entries: on a development server their time is the one that `advance` has moved."""
         try:
-            ahead, now = self._store.run(advanced()), self._store.run(redis_now())
+            ahead, now = self._store.run(advanced(self._store.keys)), self._store.run(redis_now())
         except StoreError as error:
             if isinstance(error, StoreRefused):  # a user who may append and no more
                 self._development = False

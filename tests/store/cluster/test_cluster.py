@@ -28,7 +28,7 @@ from delayq.store.commands import Change, Known, Retention
 from delayq.store.connect.async_arrivals import AsyncArrivals, newest
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.targets import open_target
 from delayq.testing import MemoryTarget
 from tests.store.test_repeats import CASES
@@ -50,7 +50,7 @@ def test_a_worker_trims_streams_on_every_primary(cluster: ClusterUnderTest, clie
     table = [{"name": "queues", "match": "q.*", "perQueue": True}, {"name": "streams"}]
     settings = settings_for(cluster.url, MemoryTarget(), queues=QUEUES, routes=json.dumps(table))
     topics = [*(f"t{n}" for n in range(6)), "q.a"]
-    streams = [*topics[:6], *(queue_keys(queue).stream("q.a") for queue in range(QUEUES))]
+    streams = [*topics[:6], *(KEYS.queue(queue).stream("q.a") for queue in range(QUEUES))]
 
     def lengths() -> list[int]:
         return client.store.run_all(commands.plain("XLEN", stream, read=int) for stream in streams)
@@ -72,7 +72,7 @@ def test_what_is_wrong_and_who_changed_what_is_gathered_from_every_primary(
     by = By(actor="night shift")
     assert {one.result for one in client.cancel_many([f"m{number}" for number in range(60)], by=by)} == {"cancelled"}
     pause = [Change("pause:t", "{}")]
-    client.store.run(commands.set_policies(pause, maker="0000000001", entry=entry_of(by, "pause", Retention())))
+    client.store.run(commands.set_policies(KEYS, pause, maker="0000000001", entry=entry_of(by, "pause", Retention())))
     entries = client.audit(1_000).entries
     assert sorted(one.id for entry in entries for one in entry.change.messages) == sorted(f"m{n}" for n in range(60))
     assert sorted((str(one.queue), one.change.count, one.change.detail) for one in entries) == [
@@ -145,7 +145,7 @@ def test_nobody_there_is_unavailable_and_a_server_that_is_in_no_cluster_is_told(
         (valkey.url.replace("redis://", "redis+cluster://"), WrongRedis, "is a single Redis server; use redis://"),
     ):
         with closing(Store(url, timeout=PATIENCE)) as store, pytest.raises(kind, match=told):
-            store.run(commands.layout(QUEUES))
+            store.run(commands.layout(KEYS, QUEUES))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -220,7 +220,7 @@ def test_a_worker_delivers_by_every_way_and_holds_what_is_paused(cluster: Cluste
         assert client.redrive([letters[0].id]) == ["scheduled"]
         assert sorted(entries("general.orders")) == sorted(ids["general.orders"])
         for queue in range(QUEUES):
-            assert entries(queue_keys(queue).stream("own.orders")) == [id_in(queue, f"own.orders-{queue}")]
+            assert entries(KEYS.queue(queue).stream("own.orders")) == [id_in(queue, f"own.orders-{queue}")]
         assert (arrived("m.x"), arrived("m.p")) == (ids["m.x"], set())
         assert client.resume("m.p").held == QUEUES
         eventually(lambda: arrived("m.p") == ids["m.p"], "all of it arrives")
@@ -231,7 +231,7 @@ def test_a_group_of_the_streams_of_all_primaries_is_listed_and_deleted(cluster: 
     settings = Settings(redis_url=cluster.url, queues=QUEUES, redis_timeout=REDIS_TIMEOUT)
     with Client(settings=settings, routes=routes) as client:
         for topic, streams in (
-            ("own.orders", [queue_keys(queue).stream("own.orders") for queue in range(QUEUES)]),
+            ("own.orders", [KEYS.queue(queue).stream("own.orders") for queue in range(QUEUES)]),
             ("mail", ["mail"]),
         ):
             for stream in streams:
@@ -251,7 +251,7 @@ async def test_new_entries_of_streams_on_all_primaries_are_found_by_the_newest_o
     cluster: ClusterUnderTest,
 ) -> None:
     """A caller may have received an earlier entry meanwhile."""
-    streams, last = [queue_keys(queue).stream("orders") for queue in range(QUEUES)], dict[str, str]()
+    streams, last = [KEYS.queue(queue).stream("orders") for queue in range(QUEUES)], dict[str, str]()
 
     def wanted() -> dict[str, str]:
         after = dict.fromkeys(streams, newest(1))

@@ -13,7 +13,7 @@ from delayq.client.scheduling.schedule import Scheduled
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
-from delayq.store.keys import queue_keys
+from delayq.store.keys import KEYS
 from delayq.testing import MemoryTarget
 from testbed.process import standing_still
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
@@ -31,7 +31,7 @@ HOUR = 3_600_000
 def test_a_primary_that_lost_its_scripts_gets_them_again(cluster: ClusterUnderTest, store: Runner) -> None:
     def schedule(turn: int) -> list[Any]:
         return store.run_many(
-            commands.schedule(queue_keys(queue), "A", [f"m{turn}"], [b"9999999999999" + b"0" + row("x", at=1).content])
+            commands.schedule(KEYS.queue(queue), "A", [f"m{turn}"], [b"9999999999999" + b"0" + row("x", at=1).content])
             for queue in range(QUEUES)
         )
 
@@ -42,7 +42,7 @@ def test_a_primary_that_lost_its_scripts_gets_them_again(cluster: ClusterUnderTe
 
 def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits(cluster: ClusterUnderTest) -> None:
     store = Store(cluster.url, timeout=PATIENCE)
-    wanted = [commands.stored_epoch(queue_keys(queue)) for queue in range(QUEUES)]
+    wanted = [commands.stored_epoch(KEYS.queue(queue)) for queue in range(QUEUES)]
     known = store.end(store.begin(wanted, within=HOUR))
     assert all(isinstance(one, StoreUnavailable) for one in store.end(store.begin(wanted, within=0)))
     assert store.end(store.begin(wanted)) == known
@@ -64,7 +64,7 @@ async def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost
             assert all(schedule(f"before{number}" for number in range(200)).values())
             messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
             assert all(isinstance(one, Scheduled) for one in await other.schedule_many(messages))
-            victim = cluster.primary_of(queue_keys(3).state)
+            victim = cluster.primary_of(KEYS.queue(3).state)
             victim.server.kill()
             during = schedule(f"during{number}" for number in range(200))
             assert set(during.values()) == {True, False}  # those of its queues, and the others
@@ -83,7 +83,7 @@ async def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost
 def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster: ClusterUnderTest) -> None:
     store = Store(cluster.url, timeout=PATIENCE)
     wakes = Wakes(store.connect)
-    channels = [queue_keys(queue).wake for queue in range(QUEUES)]
+    channels = [KEYS.queue(queue).wake for queue in range(QUEUES)]
 
     def listen() -> int:
         wakes.connect(channels)
@@ -121,7 +121,7 @@ def test_a_primary_that_stands_still_holds_up_no_queue_of_another_one(cluster: C
     target = MemoryTarget()
     # Whoever waits for that primary waits for longer than this test does.
     settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=60_000)
-    primaries = {queue: cluster.primary_of(queue_keys(queue).state) for queue in range(QUEUES)}
+    primaries = {queue: cluster.primary_of(KEYS.queue(queue).state) for queue in range(QUEUES)}
     victim = primaries[0]
     others = [queue for queue, primary in primaries.items() if primary is not victim]
     pid = victim.server.pid
@@ -141,9 +141,9 @@ def test_a_primary_that_stands_still_holds_up_no_queue_of_another_one(cluster: C
 def test_a_queue_whose_slot_moves_goes_over_to_the_thread_of_its_new_primary(cluster: ClusterUnderTest) -> None:
     target, queue = MemoryTarget(), 5
     settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=REDIS_TIMEOUT)
-    keys = queue_keys(queue)
+    keys = KEYS.queue(queue)
     to = next(one for one in cluster.primaries if one is not cluster.primary_of(keys.state))
-    beside = next(one for one in range(QUEUES) if cluster.primary_of(queue_keys(one).state) is to)
+    beside = next(one for one in range(QUEUES) if cluster.primary_of(KEYS.queue(one).state) is to)
     with RunningNode(settings) as node, Client(settings=settings) as client:
         eventually(lambda: len(set(pullers(node).values())) == 3, "each primary has a thread")
         for _ in cluster.move_slot(keys.state, to):

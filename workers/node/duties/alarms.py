@@ -19,7 +19,7 @@ from delayq.store import checks, commands
 from delayq.store.checks import Disk
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
-from delayq.store.keys import ParkedSet, queue_keys
+from delayq.store.keys import ParkedSet
 from delayq.store.rights import WORKER
 from delayq.targets.redis_stream.backlog import backlogs
 
@@ -77,9 +77,9 @@ class Rewriting:
             self.refused = "" if "in progress" in str(error) else str(error)
 
     def _write_down(self, disk: Disk, disks: Sequence[Disk]) -> None:
-        known = self._store.run(commands.rewritten())
+        known = self._store.run(commands.rewritten(self._store.keys))
         gone = [run_id for run_id in known if run_id not in [one.run_id for one in disks]]
-        self._store.run_all(commands.tell_rewritten(disk.run_id, disk.errors, gone))
+        self._store.run_all(commands.tell_rewritten(self._store.keys, disk.run_id, disk.errors, gone))
 
 
 class Alarms:
@@ -118,7 +118,7 @@ class Alarms:
 
     def look_at_server(self) -> None:
         """Compare the server's settings and its disk with the needs of delayq; raises StoreError."""
-        self.server = checks.told(self._store.run_many(checks.questions(self._fsync, WORKER)))
+        self.server = checks.told(self._store.run_many(checks.questions(self._store.keys, self._fsync, WORKER)))
         self._rewriting.look(self.server.disks)
         self._complaints = checks.complaints(self.server, fsync=self._fsync, accept=self._accept)
         self._publish()
@@ -126,7 +126,7 @@ class Alarms:
     def look_at_queues(self) -> None:
         """Read the figures of all queues, and compare the messages with the counters; raises StoreError."""
         stats = self.stats = self._store.run_all(
-            commands.stats(queue_keys(queue), most_held=MOST_HELD) for queue in self.queues
+            commands.stats(self._store.keys.queue(queue), most_held=MOST_HELD) for queue in self.queues
         )
         self.parked = sum(one.parked for one in stats)
         self._look_at_held(stats)
@@ -146,7 +146,7 @@ class Alarms:
     def _look_at_held(self, stats: Sequence[QueueStats]) -> None:
         sets = [(one.queue, topic) for one in stats for topic in one.held_topics][:MOST_HELD]
         counts = self._store.run_all(
-            commands.count_parked(queue_keys(queue), ParkedSet.of_topic(topic)) for queue, topic in sets
+            commands.count_parked(self._store.keys.queue(queue), ParkedSet.of_topic(topic)) for queue, topic in sets
         )
         held: dict[str, int] = {}
         for (_, topic), count in zip(sets, counts, strict=True):

@@ -13,6 +13,7 @@ from delayq.base.errors import StoreError, WrongRedis
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.store.keys import Keys
 
 if TYPE_CHECKING:
     from workers.node.ownership import Ownership
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 def clock_for(settings: Settings) -> Clock:
     """Return the clock for a worker. A development server answers, because it starts before its workers."""
-    store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000)
+    store = Store(settings.redis_url, keys=Keys(settings.namespace), timeout=settings.redis_timeout / 1000)
     try:
-        advanced = store.run(commands.advanced())
+        advanced = store.run(commands.advanced(store.keys))
     except WrongRedis:
         raise
     except StoreError:
@@ -60,7 +61,7 @@ class TimeFollower:
 
     def look(self) -> None:
         """Read by how many ms the server's time is ahead; raises StoreError."""
-        self.note(self._store.run(commands.advanced()) or 0)
+        self.note(self._store.run(commands.advanced(self._store.keys)) or 0)
 
     def follow(self) -> None:
         """Move the clock of this process."""
@@ -90,5 +91,5 @@ class TimeFollower:
             self._look_now()
             return
         if self._ownership.is_settled(self._moved_at):
-            self._store.run(commands.followed(self._node, self._clock.advanced))
+            self._store.run(commands.followed(self._store.keys, self._node, self._clock.advanced))
             self._confirmed = self._clock.advanced

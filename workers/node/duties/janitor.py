@@ -14,7 +14,6 @@ import structlog
 from delayq.care.pools import lacks_tickets, repair_page
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import AUDIT, queue_keys
 
 PAGES = 4  # pages of a queue that one round reads
 log = structlog.get_logger()
@@ -57,5 +56,5 @@ class Janitor:
     def trim(self) -> None:
         """Remove old entries of the audit; raises StoreError. After an error they stay until the next time."""
         before = self._store.run(commands.redis_now()) - self._audit_window  # the time of an entry is that of Redis
-        streams = [AUDIT, *(queue_keys(queue).audit for queue in self._queues)]
+        streams = [self._store.keys.audit, *(self._store.keys.queue(queue).audit for queue in self._queues)]
         self._store.run_many(commands.trim_audit(stream, before) for stream in streams)

@@ -12,7 +12,7 @@ import structlog
 from delayq.store import commands
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import Layout
 
 AT_ONCE = 64
 log = structlog.get_logger()
@@ -60,7 +60,7 @@ class LayoutWatch:
         while done < layout.queues:
             some = layout.numbers[done : done + step]
             answers = self._store.run_many(
-                commands.is_drained(queue_keys(queue), retention=self._retention) for queue in some
+                commands.is_drained(self._store.keys.queue(queue), retention=self._retention) for queue in some
             )
             for answer in answers:
                 if answer is not True:  # it may be an error: check again later
@@ -72,7 +72,7 @@ class LayoutWatch:
 
     def _drop(self, layout: Layout) -> None:
         rest = tuple(one for one in self._layouts if one != layout)
-        listed = self._store.run(commands.set_layouts(self._layouts, rest))
+        listed = self._store.run(commands.set_layouts(self._store.keys, self._layouts, rest))
         if listed == rest:
             log.info("layout_dropped", queues=layout.queues, first=layout.first)
         self._done.pop(layout, None)

@@ -17,7 +17,7 @@ from delayq.domain.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import HELD_AT_ONCE, Change
 from delayq.store.connect.store import Store
-from delayq.store.keys import ParkedSet, queue_keys
+from delayq.store.keys import ParkedSet
 from workers.queue.queue_context import CurrentPolicies
 from workers.queue.symptoms import LossDetector
 
@@ -74,17 +74,17 @@ class PolicyWatch:
         listed, self._listed = self._listed, None
         ended = self._expired() + self._limits_over(current)
         if ended:
-            self._store.run(commands.set_policies(ended))
+            self._store.run(commands.set_policies(self._store.keys, ended))
         elif not ahead and listed in (None, current.version):
             return
-        read = Policies.read(self._store.run(commands.policies()))
+        read = Policies.read(self._store.run(commands.policies(self._store.keys)))
         known = max(ahead, current.version)
         if may_be_lost(known, read.version):
             # The server lost the last changes of the policies, and no worker could pull from a queue that has the lost version.
             # So the policies get a later version. No caller sees one number with two sets of policies.
             self._losses.record(f"the policies went back to version {read.number} from {number_of(known)}")
-            self._store.run(commands.set_policies((), beyond=known))
-            read = Policies.read(self._store.run(commands.policies()))
+            self._store.run(commands.set_policies(self._store.keys, (), beyond=known))
+            read = Policies.read(self._store.run(commands.policies(self._store.keys)))
         if ahead or read.version != current.version:
             self._policies.current = read  # even with the same version: queues that lag can get it now
             log.info("policies", version=read.number, paused=list(read.paused))
@@ -111,14 +111,18 @@ class PolicyWatch:
         if not current.limits:
             return []
         over = self._without_messages(current.limits.values())
-        found = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self._queues) if over else []
+        found = (
+            self._store.run_all(commands.stats(self._store.keys.queue(queue)) for queue in self._queues) if over else []
+        )
         parked = {
             (one.queue, name): {limit for limit in over if self._leads(name, limit)}
             for one in found
             for name in one.parked_sets
         }
         asked = [place for place, limits in parked.items() if limits]
-        dues = self._store.run_all(commands.lowest_due(queue_keys(queue).parked(name)) for queue, name in asked)
+        dues = self._store.run_all(
+            commands.lowest_due(self._store.keys.queue(queue).parked(name)) for queue, name in asked
+        )
         waiting = {
             limit
             for place, due in zip(asked, dues, strict=True)
@@ -136,13 +140,15 @@ class PolicyWatch:
         """
         over = list(limits)
         if over:
-            heads = self._store.run_all(commands.stats(queue_keys(queue), most_held=0) for queue in self._queues)
+            heads = self._store.run_all(
+                commands.stats(self._store.keys.queue(queue), most_held=0) for queue in self._queues
+            )
             earliest = min((one.head_due for one in heads if one.head_due is not None), default=None)
             over = [limit for limit in over if earliest is None or earliest > limit.since]
         cursors = dict.fromkeys(self._queues, "0")
         while over and cursors:
             asked = [
-                commands.held_topics(queue_keys(queue), cursor, "*", HELD_AT_ONCE // len(self._queues))
+                commands.held_topics(self._store.keys.queue(queue), cursor, "*", HELD_AT_ONCE // len(self._queues))
                 for queue, cursor in cursors.items()
             ]
             pages = dict(zip(cursors, self._store.run_all(asked), strict=True))

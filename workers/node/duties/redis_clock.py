@@ -95,7 +95,7 @@ class RedisClock:
         """Ask Redis; None if it does not answer."""
         before = self._clock.monotonic()
         try:
-            glance = self._store.run(commands.glance())
+            glance = self._store.run(commands.glance(self._store.keys))
         except StoreError as error:
             if self.answers:  # Redis was away since this glance began: the time before it proves nothing
                 self.answers, self._away_since = False, before

@@ -140,7 +140,7 @@ class StatusLine:
             }
         )
         try:
-            before = self._store.run(commands.publish_node(settings.node, line))
+            before = self._store.run(commands.publish_node(self._store.keys, settings.node, line))
         except StoreError as error:
             self.refused = str(error)
             raise
@@ -155,7 +155,7 @@ class StatusLine:
 
     def tidy(self) -> None:
         """Check one page of lines, and remove those of nodes that were killed long ago; raises StoreError."""
-        self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
+        self._cursor = self._store.run(commands.forget_silent(self._store.keys, self._cursor, SILENT))
 
     def _look_for_twin(self, before: bytes, now: int) -> None:
         """Detect that another worker with the same name has written the line."""
@@ -212,7 +212,7 @@ class StatusLine:
             FailedSend(redis_now + failed.at, failed.reason[:LONGEST_REASON]) if failed is not None else None,
             route.send_timeout or self._settings.send_timeout,
             route.name in self._local,
-            route.stream if lies_here(route, self._settings.redis_url) else None,
+            route.streams if lies_here(route, self._settings.redis_url) else None,
             route.per_queue,
             delivered,
             route.unused,
@@ -220,7 +220,7 @@ class StatusLine:
 
     def take_away(self) -> None:
         """Remove the line of a node that has stopped; raises StoreError."""
-        self._store.run(commands.forget_node(self._settings.node))
+        self._store.run(commands.forget_node(self._store.keys, self._settings.node))
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

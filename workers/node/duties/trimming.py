@@ -23,7 +23,6 @@ from delayq.domain.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command, Trimmed
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.target import lies_here
 from workers.queue.pull_job import PullJob
 from workers.queue.queue_context import CurrentPolicies
@@ -110,7 +109,7 @@ class StreamTrimmer:
         self._new.extend(delivered)
         if self._trims_here:
             exact = [one.match for one in policies.in_order if one.trims and not is_pattern(one.match)]
-            groups = [one.topic for one in self._store.run(commands.consumer_groups())]
+            groups = [one.topic for one in self._store.run(commands.consumer_groups(self._store.keys))]
             self._listed = {*exact, *delivered, *groups}
             self._add(self._listed)
             self._cursor = "0"
@@ -151,10 +150,10 @@ class StreamTrimmer:
         trimmed = [one for one in topics if (policy := policies.policy(one)) is not None and policy.trims]
         if trimmed:
             with suppress(StoreFull):
-                self._store.run(commands.remember_trimmed(dict.fromkeys(trimmed, self._redis_now())))
+                self._store.run(commands.remember_trimmed(self._store.keys, dict.fromkeys(trimmed, self._redis_now())))
 
     def _read_page(self, cursor: str) -> None:
-        following, topics = self._store.run(commands.trimmed_topics(cursor, PAGE))
+        following, topics = self._store.run(commands.trimmed_topics(self._store.keys, cursor, PAGE))
         self._cursor = following if following != "0" else None
         self._add(topic for topic in topics if topic not in self._listed)
 
@@ -167,7 +166,9 @@ class StreamTrimmer:
                 streams: tuple[str, ...]
                 streams = (stream,)
                 if route.per_queue:  # queues of earlier layouts, too: their numbers are lower
-                    streams = tuple(queue_keys(queue).stream(stream) for queue in range(max(self._queues) + 1))
+                    streams = tuple(
+                        self._store.keys.queue(queue).stream(stream) for queue in range(max(self._queues) + 1)
+                    )
                 found.setdefault(streams, _Task(topic, policy, streams))
         self._tasks.extend(found.values())
 
@@ -177,8 +178,8 @@ class StreamTrimmer:
         policy = policies.policy(topic)
         if policy is None or not policy.trims or route is None or route.name not in self._own:
             return None
-        if "{topic}" not in route.stream:  # a trim does not look at the topics of entries
-            sharing = [one for one in self._routes.table if one.stream == route.stream and one.name in self._own]
+        if "{topic}" not in route.streams:  # a trim does not look at the topics of entries
+            sharing = [one for one in self._routes.table if one.streams == route.streams and one.name in self._own]
             if any(policies.policy_of_all(one.match) is not policy for one in sharing):
                 return None
         return route, policy
@@ -201,7 +202,7 @@ class StreamTrimmer:
             elif all(step is not None and not step.exists for _, step in trimmed):
                 gone.append(one.topic)
         if gone:
-            self._store.run(commands.forget_trimmed(gone))
+            self._store.run(commands.forget_trimmed(self._store.keys, gone))
 
     def _looked_at(self, tasks: Sequence[_Task]) -> list[_Task]:
         """The tasks with the last entries of their streams, and their groups.
@@ -217,7 +218,7 @@ class StreamTrimmer:
             stream: "0-0" if isinstance(one, StoreError) else one.last
             for stream, one in zip(streams, looked, strict=True)
         }
-        records = self._store.run(commands.consumer_groups())
+        records = self._store.run(commands.consumer_groups(self._store.keys))
         found = []
         for one in tasks:
             if one in new:
