@@ -24,6 +24,7 @@ from benchmarks.results import (
     ALONE,
     CHANGED,
     NAMES,
+    ROOT,
     SECONDS,
     STOLEN,
     Environment,
@@ -40,7 +41,7 @@ from testbed.errors import ServerMissing
 
 #: The benchmarks that accept `--redis-url`.
 ANYWHERE: Final = ("schedule", "http", "drain", "lateness")
-DEFAULT_JSON: Final = report.ROOT / "build" / "benchmarks.json"
+DEFAULT_JSON: Final = ROOT / "build" / "benchmarks.json"
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
