@@ -33,13 +33,9 @@ local function scheduled(id, due)
 end
 
 local function deliver(id)
-  local record = redis.call('HGET', pool, id)
-  local ended_how = not record and ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)]
-  local before = (record or ended_how) and due_of_call(moves, id, call)
-  if before then
-    return { 'scheduled', before }
-  elseif not record then
-    return { ended_how or unknown(state) }
+  local record, answer = record_or_answer(state, pool, final, moves, id, call, by_both, window)
+  if answer then
+    return answer
   end
   local ticket = ticket_of(id, record)
   local place, due = place_of(queue, dead, id, ticket)

@@ -16,12 +16,9 @@ local noted = entry ~= '' and {}
 local generation
 local answer = {}
 for _, id in ipairs(allowed_ids(pool, 6)) do
-  local record = redis.call('HGET', pool, id)
-  local is_known = record or ending(redis.call('ZSCORE', final, id), by_both, window)
-  if is_known and due_of_call(moves, id, call) then
-    answer[#answer + 1] = 'scheduled'
-  elseif not record then
-    answer[#answer + 1] = not is_known and unknown(state) == 'moved' and 'moved' or 'not_dead'
+  local record, other = record_or_answer(state, pool, final, moves, id, call, by_both, window)
+  if other then
+    answer[#answer + 1] = (other[1] == 'scheduled' or other[1] == 'moved') and other[1] or 'not_dead'
   elseif not redis.call('ZSCORE', dead, id) then
     local is_redriven = redis.call('HGET', attempts, id) == '0' -- and was not tried since
     if is_redriven then

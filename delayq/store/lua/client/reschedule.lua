@@ -27,13 +27,9 @@ if not due or due ~= due or due < 0 or due >= 1e13 or due % 1 ~= 0 then
 end
 due = math.max(due, now)
 
-local record = redis.call('HGET', pool, id)
-local ended_how = not record and ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)]
-local before = (record or ended_how) and due_of_call(moves, id, call)
-if before then
-  return { 'scheduled', before }
-elseif not record then
-  return { ended_how or unknown(state) }
+local record, known = record_or_answer(state, pool, final, moves, id, call, by_both, window)
+if known then
+  return known
 end
 local ticket = ticket_of(id, record)
 local place, score = place_of(queue, dead, id, ticket)

@@ -3,11 +3,17 @@
 -- field is an id. Its value has each call, the newest last. A call is a line feed, its name, a space and the due time.
 local MOST_CALLS = 16 -- of a message
 
--- Return the due time that the same call of this id got before, in digits. Return nil if there was no such call.
-local function due_of_call(moves, id, call)
-  local made = call ~= '' and redis.call('HGET', moves, id)
+-- Return the record of a message. Or return nil and the answer: 'scheduled' and the due time that the same call of this id
+-- got before, in digits, or the state of an id without a record. `now` is the earlier of two clocks (see include/final).
+local function record_or_answer(state, pool, final, moves, id, call, now, window)
+  local record = redis.call('HGET', pool, id)
+  local ended_how = not record and ENDS[ending(redis.call('ZSCORE', final, id), now, window)]
+  local made = call ~= '' and (record or ended_how) and redis.call('HGET', moves, id)
   local _, name_end = string.find(made or '', '\n' .. call .. ' ', 1, true)
-  return name_end and string.match(made, '^%d+', name_end + 1)
+  if name_end then
+    return nil, { 'scheduled', string.match(made, '^%d+', name_end + 1) }
+  end
+  return record, not record and { ended_how or unknown(state) }
 end
 
 -- Remember the due time (in digits) that a call of this id gets. A call without a name is not remembered.
