@@ -22,12 +22,14 @@ local most_bytes, least = tonumber(ARGV[10] or '2000000'), tonumber(ARGV[11] or 
 -- @include lanes
 local MOST_WAITING = 100 -- with so many waiting entries nothing new is read
 local FIRST, PORTION = 10, 40 -- so many entries are read first, and at once: their sizes are not known before
+local MOST_LOOKED = 2000 -- a call looks at no more entries
 local LOOK = 500 -- ms after which a call should look again if entries wait for their lanes
 
 local known, waits, own, received, making, adopted =
   unpack(redis.call('HMGET', consumers, 'filter', 'waiting', 'call:' .. call, 'received:' .. call, 'making', 'adopted'))
 local first_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
 local repeated = received or own
+waits = tonumber(waits or '') or 0
 local is_changed = repeated or adopted or first_end and tonumber(first_end) <= now -- not only new entries get leases
 if is_changed then
   -- @guard HDEL HSETNX XACK XPENDING XRANGE XREADGROUP ZMSCORE ZREM ZSCORE
@@ -55,7 +57,7 @@ local is_lost = false -- what the group received before it was gone counts no lo
 if known and (is_changed or start ~= '' or most == 0) then
   local pending = redis.pcall('XPENDING', stream, group)
   if is_gone(pending) then
-    is_lost, known, waits, own, received, adopted = true, nil, nil, nil, nil, nil
+    is_lost, known, waits, own, received, adopted = true, nil, 0, nil, nil, nil
     repeated, first_end, is_changed = nil, nil, nil
   elseif pending.err then
     return pending
@@ -139,7 +141,7 @@ end
 
 local taken, contents, details = {}, {}, {} -- the ids and the fields of the messages, and what makes them differ from new ones
 local fresh, pending = {}, {} -- the ids in the record of this call, and those that Redis does not yet know as pending
-local is_more = false -- there may be more entries, and this call has looked at enough of them
+local looked = 0 -- so many entries
 local bytes, is_full = 0, false
 
 -- Whether the answer has room for a message, after `look` at it. Once one does not fit, no other one is taken.
@@ -289,8 +291,21 @@ local function read_new(count)
   return read and (read.err and read or read[1][2]) or {}
 end
 
-local looked = 0 -- a call looks at a bounded number of entries
-if repeated then -- the reply was lost: the same messages, as far as this call still has their leases
+-- Lease the entries of another call whose lease has ended.
+local function take_call(other, field)
+  local ids = split_call(other, redis.call('HMGET', consumers, field)[1] or '')
+  for place = 1, math.min(#ids, most - #taken) do
+    if not is_full then
+      take(ids[place], 'L', other, 1, 0, '', '')
+    end
+  end
+  looked = looked + #ids
+end
+
+-- The steps of a call follow. They are no functions: to make one costs the server up to 1 µs.
+
+-- If the reply was lost, a repeated call gets the same messages, as far as it still has their leases.
+if repeated then
   local in_record = {}
   for id in string.gmatch(own or '', '%d+%-%d+') do
     in_record[id] = true
@@ -315,97 +330,97 @@ if repeated then -- the reply was lost: the same messages, as far as this call s
     redis.call('ZADD', leases, digits(now + life), 'call:' .. call)
   end
 end
-if #taken == 0 then -- it is a new call, or it holds nothing any more
-  if own then -- its entries were deleted from the stream
-    split_call(call, own)
-  end
-  repeat
-    local left = most - #taken
-    local free = is_changed and redis.call('ZRANGE', leases, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, left) or {}
-    for _, id in ipairs(free) do
-      if #taken == most or looked >= 2000 or is_full then
-        break
-      end
-      looked = looked + 1
-      local of_call = string.match(id, '^call:(.+)$')
-      local how, by, count, backs, lane, reasons = state_of(id)
-      if of_call then
-        local ids = split_call(of_call, redis.call('HMGET', consumers, id)[1] or '')
-        for place = 1, math.min(#ids, most - #taken) do
-          if is_full then
-            break
-          end
-          take(ids[place], 'L', of_call, 1, 0, '', '')
-        end
-        looked = looked + #ids
-      elseif (lane or '') ~= '' then
-        take_lane(id, lane)
-      else
-        take(id, how, by, count, backs, '', reasons)
-      end
-    end
-  until #taken == most or #free < left or looked >= 2000 or is_full
-  -- An entry that does not match is never pending: nobody has to acknowledge it.
-  local portion = FIRST
-  while #taken < most and looked < 2000 and not is_full and (tonumber(waits or '') or 0) + waiting < MOST_WAITING do
-    local count = math.min(most - #taken, portion)
-    local is_adopting = adopted
-    local entries = is_adopting and adopt(count) or read_new(count)
-    if is_gone(entries) then
-      return unknown()
-    elseif entries.err then
-      return entries
-    end
-    for i = 1, #entries do
-      local entry = entries[i]
-      local id, fields, count = entry[1], entry[2], entry[3]
-      local is_wanted, lane
-      if fields then -- it was not deleted from the stream
-        is_wanted, lane = matches(fields)
-      end
-      local fits = is_wanted and has_room(fields)
-      if fits and lane == '' and not is_adopting then
-        local n = #taken + 1
-        taken[n], contents[n], fresh[#fresh + 1] = id, fields, id
-      elseif fits and lane == '' then
-        is_alike = false
-        add(id, fields, count + 1, 0, '', '')
-        pending[#pending + 1] = id
-      elseif is_wanted and lane == '' then
-        keep(id, count or 0)
-      elseif is_wanted then
-        is_alike = is_alike and not is_adopting
-        join(id, fields, lane, fits, count or 0)
-      elseif is_adopting then
-        redis.call('XACK', stream, group, id)
-      end
-    end
-    looked = looked + #entries
-    if #entries < count and not is_adopting then
+local is_new = #taken == 0 -- a new call, or one that holds nothing any more
+if is_new and own then -- its entries were deleted from the stream
+  split_call(call, own)
+end
+
+-- Lease the entries whose lease or pause has ended, and those that wait for the next call.
+local has_free = is_new and is_changed
+while has_free do
+  local left = most - #taken
+  local free = redis.call('ZRANGE', leases, '-inf', digits(now), 'BYSCORE', 'LIMIT', 0, left)
+  for _, id in ipairs(free) do
+    if #taken == most or looked >= MOST_LOOKED or is_full then
       break
     end
-    portion = math.min(2 * portion, PORTION)
+    looked = looked + 1
+    local of_call = string.match(id, '^call:(.+)$')
+    local how, by, count, backs, lane, reasons = state_of(id)
+    if of_call then
+      take_call(of_call, id)
+    elseif (lane or '') ~= '' then
+      take_lane(id, lane)
+    else
+      take(id, how, by, count, backs, '', reasons)
+    end
   end
-  is_more = is_full or #taken < most and looked >= 2000
-  if #fresh > 0 then
-    pending[#pending + 1] = fresh[1]
-    in_calls = in_calls + #fresh - 1
-    redis.call('HSET', consumers, 'call:' .. call, #fresh .. ' ' .. table.concat(fresh, ' '))
-    redis.call('ZADD', leases, digits(now + life), 'call:' .. call)
-  end
-  add_pending(pending)
-  if #taken > #fresh or #taken > 0 and repeated then
-    redis.call('HSET', consumers, 'received:' .. call, table.concat(taken, ' '))
-  end
+  has_free = #free == left and #taken < most and looked < MOST_LOOKED and not is_full
 end
-local next_end = first_end
-if is_changed then
-  next_end = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
+
+-- Lease new entries. One that does not match the filter is never pending: nobody has to acknowledge it.
+local portion = FIRST
+while is_new and #taken < most and looked < MOST_LOOKED and not is_full and waits + waiting < MOST_WAITING do
+  local count = math.min(most - #taken, portion)
+  local is_adopting = adopted
+  local entries = is_adopting and adopt(count) or read_new(count)
+  if entries.err then
+    return is_gone(entries) and unknown() or entries
+  end
+  for i = 1, #entries do
+    local entry = entries[i]
+    local id, fields, count = entry[1], entry[2], entry[3]
+    local is_wanted, lane
+    if fields then -- it was not deleted from the stream
+      is_wanted, lane = matches(fields)
+    end
+    local fits = is_wanted and has_room(fields)
+    if fits and lane == '' and not is_adopting then
+      local n = #taken + 1
+      taken[n], contents[n], fresh[#fresh + 1] = id, fields, id
+    elseif fits and lane == '' then
+      is_alike = false
+      add(id, fields, count + 1, 0, '', '')
+      pending[#pending + 1] = id
+    elseif is_wanted and lane == '' then
+      keep(id, count or 0)
+    elseif is_wanted then
+      is_alike = is_alike and not is_adopting
+      join(id, fields, lane, fits, count or 0)
+    elseif is_adopting then
+      redis.call('XACK', stream, group, id)
+    end
+  end
+  looked = looked + #entries
+  if #entries < count and not is_adopting then
+    break
+  end
+  portion = math.min(2 * portion, PORTION)
+end
+
+-- Write the record of the call, so that a repeat of it finds its messages.
+if #fresh > 0 then
+  pending[#pending + 1] = fresh[1]
+  in_calls = in_calls + #fresh - 1
+  redis.call('HSET', consumers, 'call:' .. call, #fresh .. ' ' .. table.concat(fresh, ' '))
+  redis.call('ZADD', leases, digits(now + life), 'call:' .. call)
+end
+add_pending(pending)
+if is_new and (#taken > #fresh or #taken > 0 and repeated) then
+  redis.call('HSET', consumers, 'received:' .. call, table.concat(taken, ' '))
+end
+
+-- Find when the caller should look again: at once if there may be more entries, else when a lease or a pause ends.
+local next_look = first_end
+if is_full or #taken < most and looked >= MOST_LOOKED then
+  next_look = digits(now)
+elseif is_changed then
+  next_look = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2]
 elseif #taken > 0 then
-  next_end = digits(math.min(tonumber(first_end or '') or now + life, now + life))
+  next_look = digits(math.min(tonumber(first_end or '') or now + life, now + life))
 end
-if next_end and (tonumber(waits or '') or 0) + waiting > 0 then
-  next_end = digits(math.min(tonumber(next_end), now + LOOK)) -- a lane may become free before a lease ends
+if next_look and waits + waiting > 0 then
+  next_look = digits(math.min(tonumber(next_look), now + LOOK)) -- a lane may become free before a lease ends
 end
 write_lanes()
 
@@ -432,4 +447,4 @@ else
     messages[n + 6] = contents[place]
   end
 end
-return { 'ok', digits(now), is_more and digits(now) or next_end or '', names, messages, making }
+return { 'ok', digits(now), next_look or '', names, messages, making }
