@@ -358,7 +358,7 @@ while has_free do
   has_free = #free == left and #taken < most and looked < MOST_LOOKED and not is_full
 end
 
--- Lease new entries. One that does not match the filter is never pending: nobody has to acknowledge it.
+-- Lease new entries. An entry that does not match the filter is never pending: nobody has to acknowledge it.
 local portion = FIRST
 while is_new and #taken < most and looked < MOST_LOOKED and not is_full and waits + waiting < MOST_WAITING do
   local count = math.min(most - #taken, portion)

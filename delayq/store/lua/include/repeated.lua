@@ -3,8 +3,8 @@
 -- field is an id. Its value has each call, the newest last. A call is a line feed, its name, a space and the due time.
 local MOST_CALLS = 16 -- of a message
 
--- Return the record of a message. Or return nil and the answer: 'scheduled' and the due time that the same call of this id
--- got before, in digits, or the state of an id without a record. `now` is the earlier of two clocks (see include/final).
+-- Return the record of a message, or nil and the answer. After a change by the same call, that is 'scheduled' and its due time.
+-- Without a record, it is the state of the id. `now` is the earlier of two clocks (see include/final).
 local function record_or_answer(state, pool, final, moves, id, call, now, window)
   local record = redis.call('HGET', pool, id)
   local ended_how = not record and ENDS[ending(redis.call('ZSCORE', final, id), now, window)]
