@@ -91,8 +91,8 @@ class ManualSender(Sender):
     def stalled(self) -> bool:
         return False
 
-    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
-        super().submit(report, batch, pauses)
+    def submit(self, report: Report, batch: Sequence[InFlightMessage], stalls: int = 0) -> None:
+        super().submit(report, batch, stalls)
         self.begin_all()
 
     def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
@@ -260,7 +260,7 @@ class World:
         clock: NodeClock,
         topics: Topics,
         *,
-        pulse: StallDetector | None = None,
+        stalls: StallDetector | None = None,
         losses: LossDetector | None = None,
         limits: NodeLimits | None = None,
         **options: Any,
@@ -281,7 +281,7 @@ class World:
             limits=limits or NodeLimits(self.store, clock, policies.report_version, test_now=lambda: self.now),
             **options,
         )
-        job = PullJob(context, claimed.parked, topics, pulse=pulse, losses=losses, test_now=lambda: self.now)
+        job = PullJob(context, claimed.parked, topics, stalls=stalls, losses=losses, test_now=lambda: self.now)
         self.jobs.append(job)
         return job
 

@@ -35,22 +35,22 @@ class Desk:
         max_batch: int = 1,
         timeout: int = 60_000,
         clock: ManualClock | None = None,
-        pulse: StallDetector | None = None,
+        stalls: StallDetector | None = None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self.clock = clock or ManualClock()
         self.target = MemoryTarget(max_batch=max_batch)
         self.sender = Sender(
-            ROUTE, self.target, self.clock, threads=threads, timeout=timeout, pulse=pulse, may_send=may_send
+            ROUTE, self.target, self.clock, threads=threads, timeout=timeout, stalls=stalls, may_send=may_send
         )
         self.sender.start()
         self._timeout = timeout
         self.reports: dict[str, list[str | None]] = {}
 
-    def submit(self, *messages: str | InFlightMessage, pauses: int = 0) -> None:
+    def submit(self, *messages: str | InFlightMessage, stalls: int = 0) -> None:
         """Have the sender send these messages as one batch."""
         batch = [held(one) if isinstance(one, str) else one for one in messages]
-        self.sender.submit(self._report, batch, pauses)
+        self.sender.submit(self._report, batch, stalls)
 
     def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         outcomes = [None] * len(batch) if results is None else [result.outcome for result in results]

@@ -133,7 +133,7 @@ class BreakableRoutes(Routes):
 class Stalls:
     """Counts how often the process stood still."""
 
-    stalls = 0
+    count = 0
 
 
 @dataclass
@@ -194,13 +194,13 @@ class Life:
         self.world = OneQueue(self.store, table, bounds)
         self.faulty = FaultyStore(self.store, self.dice, lambda: self.world.now)
         self.routes = BreakableRoutes(table)
-        self.pulse = Stalls()
+        self.stalls = Stalls()
         self.world.routes = self.routes
         self.world.store = self.faulty  # type: ignore[assignment]  # it is what the owner uses
-        self.hand: Hand = self.world.take_over(pulse=self.pulse)  # type: ignore[arg-type]  # only its `stalls` are read
+        self.hand: Hand = self.world.take_over(stalls=self.stalls)  # type: ignore[arg-type]  # only its `count` is read
         self.world.store = self.store
         for one in self.hand.senders.values():
-            one._pulse = self.pulse  # type: ignore[assignment]  # as above
+            one._stalls = self.stalls  # type: ignore[assignment]  # as above
         self.targets = dict.fromkeys(("general", "other"), "well")
         self.arrived: list[str] = []
         self.given: dict[str, int] = {}  # how much was given to each sender, up to the last look
@@ -343,7 +343,7 @@ class Life:
         self.alive[id] = Known(id, key, self.topics[topic], due, self.step, topic=topic)
 
     def the_process_stands_still(self) -> None:
-        self.pulse.stalls += 1
+        self.stalls.count += 1
         for one in self.hand.senders.values():  # what was not sent before is not sent any more
             while one.outbox:
                 one.not_sent(one.outbox[0][1])

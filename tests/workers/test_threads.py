@@ -138,8 +138,8 @@ def test_an_exception_in_a_tick_loses_nothing(
             raise RuntimeError("broken on purpose")
         return real(*args, **options)
 
-    def submit(report: Any, batch: Sequence[InFlightMessage], pauses: int, *limits: Any) -> None:
-        real_submit(report, batch, pauses, *limits)
+    def submit(report: Any, batch: Sequence[InFlightMessage], stalls: int, *limits: Any) -> None:
+        real_submit(report, batch, stalls, *limits)
         while sender.outbox:
             answered.append(sender.ids[0])
             sender.answer(0, OK)

@@ -145,7 +145,7 @@ class Node:
             stuck_after=settings.stuck_after,
         )
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
-        self._pulse: StallDetector | None = None
+        self._stalls: StallDetector | None = None
         self._pullers = Pullers(self.store, self._clock)
         self._follower: TimeFollower | None = None  # on a development server only
         self._condition = threading.Condition()
@@ -197,7 +197,7 @@ class Node:
         remote = [route for route in self.routes.table if not is_local(route, self.settings.redis_url)]
         if remote:  # else no message is in memory during a send
             still = self._clock.machine if isinstance(self._clock, AdvancedClock) else self._clock
-            self._pulse = StallDetector(still, self.settings.session_timeout // 3)
+            self._stalls = StallDetector(still, self.settings.session_timeout // 3)
         for route in remote:
             self._senders[route.name] = Sender(
                 route,
@@ -207,7 +207,7 @@ class Node:
                 timeout=self.settings.send_timeout,
                 observer=self._observer,
                 on_circuit=self._look_now,  # so that the node's line is published at once
-                pulse=self._pulse,
+                stalls=self._stalls,
                 spans=self._spans,
                 may_send=self.line.is_known,
                 note=self.trimmer.note if lies_here(route, self.settings.redis_url) else None,
@@ -234,8 +234,8 @@ class Node:
         for sender in self._senders.values():
             sender.start()
         try:
-            if self._pulse is not None:
-                self._pulse.start()
+            if self._stalls is not None:
+                self._stalls.start()
             listener.start()
             if self._join(coordinator):
                 self.takes_part = True
@@ -404,7 +404,7 @@ class Node:
             may_send=self._may_send,
         )
         topics = Topics(self.routes, self.settings.redis_url, self.store.keys, self.trimmer.note)
-        return PullJob(context, claim.parked, topics, pulse=self._pulse, losses=self.losses)
+        return PullJob(context, claim.parked, topics, stalls=self._stalls, losses=self.losses)
 
     def _look_at_all(self) -> None:
         for job in self.jobs.values():
@@ -442,9 +442,9 @@ class Node:
                 self.line.take_away()
             except StoreError as error:
                 log.warning("redis_trouble", error=str(error))
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse.join(2_000)
+        if self._stalls is not None:
+            self._stalls.stop()
+            self._stalls.join(2_000)
         self._limits.stop(2_000)
         listener.join(2_000)
         self._pullers.join(2_000)

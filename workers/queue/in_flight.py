@@ -88,7 +88,7 @@ class InFlight:
             bytes, str
         ] = {}  # by ticket, the topics of messages that were being sent when a pause began
         self._looked_at_limited = 0  # monotonic ms of the last check of the messages that wait for limits
-        self._pauses = 0  # stalls of the process, counted when this tick began
+        self._stalls = 0  # stalls of the process, counted when this tick began
         bounds, shares = context.bounds, len(context.senders) + 1
         self._unit = max(1, bounds.window_bytes // bounds.window)
         self._shares = {
@@ -317,7 +317,7 @@ class InFlight:
             going = self._admit(share, going)
         if going:
             self._move(going, Stage.SENDING)
-            share.sender.submit(self._report, going, self._pauses)
+            share.sender.submit(self._report, going, self._stalls)
         if len(going) < len(
             admitted
         ):  # last: if it fails, the others are already on their way, and these are pulled again
@@ -581,10 +581,10 @@ class InFlight:
             elif message.stage in (Stage.PULLED, Stage.WAITING, Stage.RETURNED, Stage.BACKING_OFF):
                 self._drop(message)
 
-    def observe_pauses(self, pauses: int) -> None:
+    def observe_stalls(self, stalls: int) -> None:
         """Reset if the process has stalled again: other nodes may own the messages that are not being sent."""
-        if pauses != self._pauses:
-            self._pauses = pauses
+        if stalls != self._stalls:
+            self._stalls = stalls
             self.reset()
 
     def _drop(self, message: InFlightMessage) -> None:

@@ -83,7 +83,7 @@ class PullJob:
         parked: Sequence[str],
         topics: Topics,
         *,
-        pulse: StallDetector | None = None,
+        stalls: StallDetector | None = None,
         losses: LossDetector | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class PullJob:
         self.topics = topics
         self._clock = context.clock
         self._observer = context.observer
-        self._pulse = pulse
+        self._stalls = stalls
         self._losses = losses if losses is not None else LossDetector()
         self._test_now = test_now
         self._releasing = Releasing(context, self.in_flight, topics, self)
@@ -246,8 +246,8 @@ class PullJob:
         self._asked_at = self._clock.precise()
         ending = self._stopping or self.fenced
         self._read_inbox()
-        if self._pulse is not None:
-            self.in_flight.observe_pauses(self._pulse.stalls)
+        if self._stalls is not None:
+            self.in_flight.observe_stalls(self._stalls.count)
         policies = self._context.policies.current
         if policies is not self._policies:
             self.in_flight.observe_policies(policies)

@@ -17,16 +17,16 @@ Report = Callable[[Sequence[InFlightMessage], Sequence[Result] | None], None]
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Messages of one queue, accepted at `since` (monotonic ms). `pauses` is the number of stalls at their pull."""
+    """Messages of one queue, accepted at `since` (monotonic ms). `stalls` is the number of stalls at their pull."""
 
     report: Report
     batch: list[InFlightMessage]
-    pauses: int
+    stalls: int
     since: int
 
     def of(self, batch: list[InFlightMessage]) -> Group:
         """Return a group of some of its messages."""
-        return Group(self.report, batch, self.pauses, self.since)
+        return Group(self.report, batch, self.stalls, self.since)
 
     @property
     def has_limits(self) -> bool:

@@ -50,7 +50,7 @@ class _Send:
         """Add messages of a group. Messages of one batch stay together, because each report costs their queue a round."""
         self.count += len(batch)
         for place, one in enumerate(self.groups):
-            if one.since == group.since and one.report == group.report and one.pauses == group.pauses:
+            if one.since == group.since and one.report == group.report and one.stalls == group.stalls:
                 self.groups[place] = one.of([*one.batch, *batch])
                 return
         self.groups.append(group if batch is group.batch else group.of(batch))
@@ -69,7 +69,7 @@ class Sender:
         timeout: int,
         observer: Observer = NO_OBSERVER,
         on_circuit: Callable[[], None] = lambda: None,
-        pulse: StallDetector | None = None,
+        stalls: StallDetector | None = None,
         spans: Spans | None = None,
         may_send: Callable[[], bool] = lambda: True,
         note: Callable[[Iterable[str]], None] | None = None,
@@ -81,7 +81,7 @@ class Sender:
         self._clock = clock
         self._observer = observer
         self._on_circuit = on_circuit  # called when the circuit opens or closes
-        self._pulse = pulse
+        self._stalls = stalls
         self._spans = spans
         self._note = note  # called with the topics of each batch; by sending threads
         self._may_send = may_send  # whether this worker may begin a send now; called by sending threads
@@ -146,10 +146,10 @@ class Sender:
         self._workers.append(worker)
         worker.start()
 
-    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
+    def submit(self, report: Report, batch: Sequence[InFlightMessage], stalls: int = 0) -> None:
         """Accept a batch. The caller has checked `room`, but more messages are accepted, too.
 
-        `pauses` is the number of stalls at the pull. After another stall the messages are not sent.
+        `stalls` is the number of stalls at the pull. After another stall the messages are not sent.
         """
         with self._condition:
             now = self._clock.monotonic()
@@ -159,7 +159,7 @@ class Sender:
             # A group is at most one send, so that a slow target does not look hung, and all threads help.
             most = self.target.max_batch
             for start in range(0, len(batch), most):
-                self._groups.append(Group(report, list(batch[start : start + most]), pauses, now))
+                self._groups.append(Group(report, list(batch[start : start + most]), stalls, now))
                 self._condition.notify()
 
     def _next(self) -> _Send | None:
@@ -269,7 +269,7 @@ class Sender:
         if send.late or self._waited_too_long(send) or not self._may_send():
             return True
         # This check comes last, so that the send begins right after it.
-        return self._pulse is not None and any(group.pauses != self._pulse.stalls for group in send.groups)
+        return self._stalls is not None and any(group.stalls != self._stalls.count for group in send.groups)
 
     def _waited_too_long(self, send: _Send) -> bool:
         waited = send.since - min(group.since for group in send.groups)

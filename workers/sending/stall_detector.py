@@ -15,7 +15,7 @@ log = structlog.get_logger()
 class StallDetector:
     """Counts the stalls of this process that last longer than `longest` ms, for example a SIGSTOP or a frozen machine.
 
-    A thread reads the clock so often that a long gap between two readings means a stall. `stalls` reads the clock, too, so after
+    A thread reads the clock so often that a long gap between two readings means a stall. `count` reads the clock, too, so after
     a stall it does not matter which thread runs first.
     """
 
@@ -30,7 +30,7 @@ class StallDetector:
         self._thread: threading.Thread | None = None
 
     @property
-    def stalls(self) -> int:
+    def count(self) -> int:
         """The number of stalls."""
         with self._lock:
             now = self._clock.monotonic()
@@ -51,7 +51,7 @@ class StallDetector:
         with self._condition:
             while not self._stopping:
                 try:
-                    _ = self.stalls
+                    _ = self.count
                 except Exception:  # for example if the log cannot be written
                     log.exception("pulse_failed")
                 self._clock.wait(self._condition, self._longest / BEATS)
