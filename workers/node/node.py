@@ -35,7 +35,7 @@ from workers.node.duties.redis_clock import RedisClock, Skew
 from workers.node.duties.status_line import PUBLISH_EVERY, StatusLine
 from workers.node.duties.timers import Timer, run_timers
 from workers.node.duties.trimming import StreamTrimmer
-from workers.node.ownership import Ownership
+from workers.node.ownership import SHORT_ROUND, Ownership
 from workers.node.wakes import WakeListener
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROUND = 500  # ms, also between two attempts to reach Redis or the coordinator at the start
-SHORT_ROUND = 10  # ms, while a queue goes to another node
 SECOND, MINUTE = 1_000, 60_000  # ms
 REFUSALS = 2  # of the coordinator in a row, because a server that stops answers with one refusal
 log = structlog.get_logger()

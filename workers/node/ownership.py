@@ -15,7 +15,7 @@ from workers.queue.pull_job import PullJob
 
 #: ms without a tick after which a pull job counts as stuck. Its waits are far shorter, even with a slow Redis.
 STUCK = 30_000
-JOIN_STEP = 5
+SHORT_ROUND = 10  # ms between two looks at queues that go to another node
 log = structlog.get_logger()
 
 
@@ -154,7 +154,7 @@ class Ownership:
         while running and self._clock.monotonic() < end:
             meanwhile()
             for queue, job in list(running.items()):
-                if job.join(JOIN_STEP):
+                if job.join(SHORT_ROUND):
                     del running[queue], self.jobs[queue]
                     self._release_for_good(queue, job)
         for queue, job in running.items():

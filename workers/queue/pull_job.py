@@ -98,7 +98,6 @@ class PullJob:
         self._context = context
         self.topics = topics
         self._clock = context.clock
-        self._observer = context.observer
         self._stalls = stalls
         self._losses = losses if losses is not None else LossDetector()
         self._test_now = test_now
@@ -432,7 +431,7 @@ class PullJob:
             self._refused = None
         log.warning("redis_trouble", queue=self.keys.tag, error=str(error))
         if not isinstance(error, StoreUnavailable):
-            self._observer.failed()  # Redis answers and refuses: only an operator can fix that
+            self._context.observer.failed()  # Redis answers and refuses: only an operator can fix that
         return self._trouble()
 
     def failed(self) -> None:
@@ -443,7 +442,7 @@ class PullJob:
         self._refused = None
         self.in_flight.reset()
         self._progress.pulled("an unexpected error; the log has it (tick_failed)")
-        self._observer.failed()
+        self._context.observer.failed()
         self.ticked_at = self._clock.monotonic()
 
     def _continue_without_answer(self) -> None:

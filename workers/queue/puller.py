@@ -18,6 +18,7 @@ from delayq.store.commands import Command
 from delayq.store.connect.address import Node
 from delayq.store.connect.exchange import Exchange
 from delayq.store.connect.store import Store
+from workers.queue.pull import LONGEST_WAIT
 from workers.queue.pull_job import PullJob
 
 #: Backlogs in a packet: fresh messages wait for these at most.
@@ -28,7 +29,6 @@ PACKET_TIMEOUT: Final = 8_000
 HUNG: Final = 20_000
 #: Packets that are sent before the first one is answered, if there are backlogs for them.
 PACKETS: Final = 2
-LONGEST_WAIT: Final = 60_000
 PAUSE: Final = 100  # ms after an unexpected error
 #: Jobs in a packet, with the number of their commands.
 _Asked = list[tuple[PullJob, int]]
