@@ -66,9 +66,8 @@ class RateLimit(Limit):
         self._bucket = bucket
         self._life, self._burst = life_and_burst(bucket)
         self._made = int(bucket.rate * self._life / 1_000)  # permits of one life
-        self._permits: dict[
-            int, int
-        ] = {}  # by their ends; permits of the former rate are dropped, as they may be too many
+        # The permits by their ends. Those of a former rate are dropped, because they may be too many.
+        self._permits: dict[int, int] = {}
         self._short_until = 0
 
     def update(self, bucket: Bucket, version: str, now: int) -> None:

@@ -84,9 +84,8 @@ class InFlight:
         self._reached: Head = (-1, b"")  # no message after this place was ever in flight
         self._settlement = Settlement()
         self._policies = NO_POLICIES
-        self._sending_paused: dict[
-            bytes, str
-        ] = {}  # by ticket, the topics of messages that were being sent when a pause began
+        # The topics of messages that were being sent when a pause began, by ticket.
+        self._sending_paused: dict[bytes, str] = {}
         self._looked_at_limited = 0  # monotonic ms of the last check of the messages that wait for limits
         self._stalls = 0  # stalls of the process, counted when this tick began
         bounds, shares = context.bounds, len(context.senders) + 1
@@ -318,9 +317,8 @@ class InFlight:
         if going:
             self._move(going, Stage.SENDING)
             share.sender.submit(self._report, going, self._stalls)
-        if len(going) < len(
-            admitted
-        ):  # last: if it fails, the others are already on their way, and these are pulled again
+        # Last: if it fails, the others are already on their way, and these are pulled again.
+        if len(going) < len(admitted):
             self._not_admitted(share, [message for message in admitted if message.stage is Stage.WAITING])
 
     def _admit(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:

@@ -83,7 +83,7 @@ class Pulling:
         streams = {topic: self._topics.stream(topic, self._context.keys) for topic in topics}
         return {topic: commands.takes(stream) for topic, stream in streams.items() if stream is not None}
 
-    def told_of_stream(self, topic: str, answer: str | StoreError) -> bool:
+    def record_stream(self, topic: str, answer: str | StoreError) -> bool:
         """Note whether a topic's stream accepts messages; True if that has changed."""
         if isinstance(answer, (StoreUnavailable, StoreFull)):
             return False  # the answer is unknown

@@ -372,7 +372,7 @@ class PullJob:
             self._fence(self.in_flight.answered(step, answer, min(self.now(), self._clock.now())))
 
     def _answered_stream(self, topic: str, answer: str | StoreError) -> None:
-        if self._pulling.told_of_stream(topic, answer):
+        if self._pulling.record_stream(topic, answer):
             self._tick.changed = True
 
     def _saw_applied(self, applied: Applied | StoreError) -> None:

@@ -51,9 +51,8 @@ class Topics:
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
         self._streams: dict[str, Stream | None] = {}  # of the same topics
-        self._refused: dict[
-            Stream, tuple[str, str]
-        ] = {}  # streams that refuse messages: a topic of each, and the error
+        # Streams that refuse messages: a topic of each, and the error.
+        self._refused: dict[Stream, tuple[str, str]] = {}
         self._asked_at = 0  # monotonic ms
         self._policies = NO_POLICIES
         self._spending: dict[str, Known] = {}  # limited topics, with the buckets from which pulls spend
