@@ -118,18 +118,19 @@ def parse(wanted: Sequence[Wanted]) -> tuple[list[LeaseRun], dict[int, InvalidMe
             place, entry, tail = token.split(".", 2)
         except ValueError:
             raise _no_lease(token) from None
-        if tail[-_MARKS - 1 : -_MARKS] == ".":
-            if id is not None and tail[-_OF_ID:] != _check_of_id(entry, id):
-                text = f"{id!r} is not the message of this lease: give the id and the lease that were received together"
-                refused[at] = InvalidMessage("id", text)
-                continue
-            tail = tail[:-_OF_ID]
         run = last.get(place)
-        if run is None or run.tail != tail or run.change != change:
-            if not _TOKEN.fullmatch(token):
-                raise _no_lease(token)
-            last[place] = run = LeaseRun(place, tail, change, [], [])
-            runs.append(run)
+        if run is None or run.tail != tail or run.change is not change:
+            if tail[-_MARKS - 1 : -_MARKS] == ".":
+                if id is not None and tail[-_OF_ID:] != _check_of_id(entry, id):
+                    text = f"{id!r} is not the message of this lease: give the id and the lease that were received together"
+                    refused[at] = InvalidMessage("id", text)
+                    continue
+                tail = tail[:-_OF_ID]
+            if run is None or run.tail != tail or run.change != change:
+                if not _TOKEN.fullmatch(token):
+                    raise _no_lease(token)
+                last[place] = run = LeaseRun(place, tail, change, [], [])
+                runs.append(run)
         run.entries.append(entry)
         run.numbers.append(at)
     for run in runs:

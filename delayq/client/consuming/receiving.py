@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, Final
 from zlib import crc32
 
@@ -172,15 +173,15 @@ def receive(
 def _acknowledge(this: _Call, tokens: Sequence[str]) -> None:
     """Let the first commands of the call acknowledge these leases before."""
     if tokens:
-        this.acked, wanted = tokens, [(token, None, ACK) for token in tokens]
+        this.acked, wanted = tokens, list(zip(tokens, repeat(None), repeat(ACK), strict=False))
         this.acks, unknown, _ = changes_of_leases(this.streams, this.consumer.group, wanted)
         this.lost += [tokens[at] for at in unknown]
 
 
-def _answers(this: _Call, asked: Sequence[Command[Any]]) -> Plan[list[Any]]:
+def _answers(this: _Call, asked: list[Command[Any]]) -> Plan[list[Any]]:
     """The answers to these commands. The acknowledgements go before the first of them."""
     acks, this.acks = this.acks, []
-    answers = yield [*(command for _, command in acks), *asked]
+    answers = yield [command for _, command in acks] + asked
     for (numbers, _), answer in zip(acks, answers, strict=False):
         results = results_of(numbers, answer)
         this.lost += [this.acked[at] for at, one in results if isinstance(one, StoreError) or one.result != "ok"]
@@ -269,6 +270,8 @@ def _shares(this: _Call, places: Sequence[str]) -> list[_Share]:
     If there are several streams, the first one of the call gets half of the bytes, or one message, however large it is. Each
     stream is the first one equally often, so a large message does not wait permanently behind those of other streams.
     """
+    if not this.has_several:
+        return [_Share(places[0], this.room)]
     each, more = divmod(this.room, len(places))
     asked = places if each else places[:more]
     most_bytes = MOST_RECEIVED_BYTES - sum(len(one.body) for one in this.messages)

@@ -37,10 +37,10 @@ class TopicStreams(msgspec.Struct, frozen=True):
 
     def of_place(self, place: str) -> str | None:
         """The stream of a place, also of a queue of a former layout, whose number is lower; None if there is no such queue."""
-        most = max((int(one) for one in self.by_place if one), default=-1)
-        if not place or int(place) > most:
+        if not place or place in self.by_place:
             return self.by_place.get(place)
-        return self.keys.queue(int(place)).stream(self.name)
+        is_older = int(place) < max((int(one) for one in self.by_place if one), default=-1)
+        return self.keys.queue(int(place)).stream(self.name) if is_older else None
 
 
 def streams_of_topic(context: Context, topic: str) -> Plan[TopicStreams]:
