@@ -140,7 +140,7 @@ _SOURCE = (
         "node = self._ask(sentinel)",
         'node = vars(self).setdefault("_first", self._ask(sentinel))',
         ("tests/store/test_sentinel.py::test_a_server_that_became_a_replica_is_left_for_the_new_primary",),
-        ("tests/store/test_sentinel.py", "tests/faults/test_a_failover_by_hand.py"),
+        ("tests/store/test_sentinel.py", "tests/faults/test_a_failover.py"),
     ),
     Planted(
         "a client that stays at a server that became a replica",

@@ -24,6 +24,8 @@ from delayq.store.rights import lacking_of
 
 T = TypeVar("T")
 
+#: Stands for an answer that has not come.
+UNANSWERED: Final = object()
 PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 #: As a code, or where a script quotes it. Redis 7 gives no code if a script reaches a command that is not allowed.
 _REFUSED: Final = re.compile(
@@ -325,9 +327,6 @@ class SingleExchange(Exchange):
                     self._put(place, not_done)
             self.answers.extend(not_done for _ in self._commands)
         return again
-
-
-UNANSWERED: Final = object()
 
 
 #: The errors of code that reads a malformed reply.
