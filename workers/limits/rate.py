@@ -66,7 +66,7 @@ class RateLimit(Limit):
         self._bucket = bucket
         self._life, self._burst = life_and_burst(bucket)
         self._made = int(bucket.rate * self._life / 1_000)  # permits of one life
-        # The permits by their ends. Those of a former rate are dropped, because they may be too many.
+        # The permits by their ends; permits of a former rate are dropped, because they may be too many.
         self._permits: dict[int, int] = {}
         self._short_until = 0
 
