@@ -56,7 +56,6 @@ T = TypeVar("T")
 
 ROUND = 500  # ms, also between two attempts to reach Redis or the coordinator at the start
 SECOND, MINUTE = 1_000, 60_000  # ms
-REFUSALS = 2  # of the coordinator in a row, because a server that stops answers with one refusal
 log = structlog.get_logger()
 
 
@@ -341,14 +340,14 @@ class Node:
 
     def _repeat(self, attempt: Callable[[], T], waits: Callable[[str], None]) -> T | None:
         """Repeat an attempt until it succeeds; None if the node was stopped before. `waits` logs each new error."""
-        logged, refusals = "", 0
+        logged, refused = "", False
         while not self._stopping:
             try:
                 return attempt()
             except (StoreError, CoordinatorError) as error:
-                refusals = refusals + 1 if isinstance(error, CoordinatorRefused) else 0
-                if refusals == REFUSALS:
-                    raise
+                if refused and isinstance(error, CoordinatorRefused):
+                    raise  # one refusal may be the answer of a server that stops
+                refused = isinstance(error, CoordinatorRefused)
                 if str(error) != logged:
                     logged = str(error)
                     waits(logged)
