@@ -17,7 +17,7 @@ from api.wire.problems import Problem
 from api.wire.requests import body_of, decode, decode_each
 from delayq import DelayqError, Message
 from delayq.answers.consuming import HandedBackManyOut, HandedBackOut
-from delayq.base.times import format_instant
+from delayq.answers.times import instant
 from delayq.client.consuming import handing_back
 from delayq.client.consuming.handing_back import HandBack, HandedBack, is_json
 from delayq.domain.message import State, given_duration
@@ -93,9 +93,8 @@ def _answer(service: Service, outcomes: Sequence[HandedBack | DelayqError | Prob
             if outcome.state != State.DEAD:
                 counts["created" if outcome.created else "repeated"] += 1
             due = outcome.due
-            due_time = None if due is None else format_instant(due)
             status = 201 if outcome.created else 200
-            results.append(HandedBackOut(status, outcome.id, outcome.state, outcome.hand_backs, due_time, due))
+            results.append(HandedBackOut(status, outcome.id, outcome.state, outcome.hand_backs, instant(due), due))
         else:
             problem = problems.problem_of(outcome)
             counts[problem.kind] += 1

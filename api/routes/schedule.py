@@ -18,7 +18,7 @@ from api.wire.requests import BatchIn, MessageIn, decode, decode_each, message_o
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError, TooManyPending
 from delayq.answers.messages import ScheduledOut, scheduled_out
 from delayq.answers.results import BatchOut, ItemOut
-from delayq.base.times import format_instant
+from delayq.answers.times import instant
 
 OPERATIONS = Operations("messages")
 
@@ -141,11 +141,10 @@ def _answer_batch(service: Service, outcomes: Sequence[Outcome]) -> Answer:
     for outcome in outcomes:
         if isinstance(outcome, Scheduled):
             due = outcome.due
-            due_time = None if due is None else format_instant(due)
             created += outcome.created
             status = 201 if outcome.created else 200
             window = UNSET if outcome.window is None else outcome.window
-            results.append(ItemOut(status, outcome.id, outcome.queue, outcome.state, due_time, due, window))
+            results.append(ItemOut(status, outcome.id, outcome.queue, outcome.state, instant(due), due, window))
         else:
             problem = problems.problem_of(outcome)
             counts[problem.kind] += 1
