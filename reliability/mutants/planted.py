@@ -59,13 +59,94 @@ _SOURCE = (
     ),
     Planted(
         "a limit that counts as unused until its first message is sent",
-        "workers/limits/asking.py",
-        "        limit.use(now)\n",
-        "",
+        "workers/limits/limit.py",
+        "self._used_at = now\n        self._senders",
+        "self._used_at = -10_000\n        self._senders",
         (
             "tests/workers/test_permits.py"
             "::test_a_limit_that_was_made_just_now_is_not_forgotten_before_its_messages_are_admitted",
         ),
+        (),
+    ),
+    Planted(
+        "a queue that does not use its turn and keeps it from the others",
+        "workers/limits/limit.py",
+        "{queue: 0 for queue, turn in self._turns.items() if not turn and queue.waits_for(self)}",
+        "{queue: turn for queue, turn in self._turns.items() if queue.waits_for(self)}",
+        ("tests/workers/test_limits.py::test_what_a_queue_wants_that_stands_still_is_not_kept_from_others",),
+        (),
+    ),
+    Planted(
+        "a queue that goes on after its turn",
+        "workers/limits/limit.py",
+        "            self._turns.pop(queue, None)\n",
+        "",
+        ("tests/workers/test_limits.py::test_every_queue_gets_its_share_of_a_limit_whatever_is_due_first",),
+        (),
+    ),
+    Planted(
+        "a sender that takes the permits of the queues whose turn it is",
+        "workers/limits/rate.py",
+        "            count = min(count, self._count_permits(now) - self._reserved())\n",
+        "            pass\n",
+        ("tests/workers/test_limits.py::test_every_queue_gets_its_share_of_a_limit_whatever_is_due_first",),
+        (),
+    ),
+    Planted(
+        "a line at a sender in which messages that are due earlier pass the others",
+        "workers/sending/groups.py",
+        "return self.since, *self.batch[0].place",
+        "return (0, *self.batch[0].place)",
+        ("tests/workers/test_limits.py::test_every_queue_gets_its_share_of_a_limit_whatever_is_due_first",),
+        (),
+    ),
+    Planted(
+        "a pulled message that waits in memory for a limit with few permits",
+        "workers/queue/in_flight.py",
+        "if not message.released and any(",
+        "if False and any(",
+        (
+            "tests/workers/test_limits.py"
+            "::test_of_a_slow_limit_nothing_waits_in_memory_for_long_so_that_a_caller_can_change_it",
+        ),
+        (),
+    ),
+    Planted(
+        "a message that waits for its limit in memory however long that takes",
+        "workers/queue/pull.py",
+        "        self._in_flight.drop_stale(self.now())\n",
+        "",
+        (
+            "tests/workers/test_limits.py"
+            "::test_of_a_slow_limit_nothing_waits_in_memory_for_long_so_that_a_caller_can_change_it",
+        ),
+        (),
+    ),
+    Planted(
+        "a probe that loses its turn because it waits for a permit",
+        "workers/sending/sender.py",
+        "(self.circuit.open and not any(one.probe for one in group.batch))",
+        "self.circuit.open",
+        (
+            "tests/workers/test_circuits.py"
+            "::test_a_target_that_is_well_again_is_found_so_and_gets_everything_also_where_its_topics_are_limited",
+        ),
+        (),
+    ),
+    Planted(
+        "a message that waits for a permit and is sent to a target that has broken meanwhile",
+        "workers/sending/sender.py",
+        " or (self.circuit.open and not any(one.probe for one in group.batch))",
+        "",
+        ("tests/workers/test_limits.py::test_what_waits_for_a_limit_is_not_sent_once_its_owner_may_not_send_it",),
+        (),
+    ),
+    Planted(
+        "a pull that appends messages for which there is no permit",
+        "delayq/store/lua/include/held.lua",
+        "bound and bound.most < 1",
+        "false",
+        ("tests/store/test_pull_into_streams.py",),
         (),
     ),
     Planted(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -95,7 +95,7 @@ class ManualSender(Sender):
         super().submit(report, batch, stalls)
         self.begin_all()
 
-    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+    def limits_have_more(self, limits: Sequence[Limit]) -> None:
         super().limits_have_more(limits)
         self.begin_all()
 

@@ -103,7 +103,7 @@ class RunningNode:
         self._thread.join(2 * DRAIN_TIMEOUT / 1_000)
         left = [job for job in self.node.jobs.values() if job.alive]
         for job in left:  # as the end of a process would end them: they would own the next test's queues
-            job.in_flight = InFlight(job._context, job.parked, job.topics, job, job.report)  # no further reports
+            job.in_flight = InFlight(job._context, job.parked, job.topics, job.report)  # no further reports
             job.join(5_000)
         assert not self._thread.is_alive(), "the node does not stop"
         assert not left or error[0] is not None, "the node left pull jobs behind"

@@ -159,13 +159,15 @@ class OneQueue(World):
         stalls: StallDetector | None = None,
         census: bool = False,
         limits: NodeLimits | None = None,
+        senders: Mapping[str, ByHand] | None = None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> Hand:
-        """A new owner on this node. Owners on other nodes do not know of it, unless they share their `limits`."""
+        """A new owner on this node. Owners on other nodes do not know of it, unless they share their `limits` and `senders`."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         clock = NodeClock(self)
         topics = Topics(self.routes, self.store.url, self.store.keys)
-        senders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
+        if senders is None:
+            senders = {one.name: ByHand(one, clock) for one in self.routes.table if one.name not in topics.local}
         job = self.job_of(
             node,
             clock,

@@ -13,8 +13,6 @@ from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.desk import held
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.queue import in_flight
-from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
@@ -315,18 +313,6 @@ def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Wo
     hand.run_until(10_000, lambda held: AWAY)
     assert hand.senders["general"].circuit.open
     assert world.aside()["h:g.t"] >= 25, "it moves on when it may be a probe"
-
-
-def test_it_would_never_get_anything_if_probes_that_wait_were_parked_and_used_up_their_permits(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = InFlight._must_withdraw
-    monkeypatch.setattr(in_flight, "LOOKS_AT_LIMITED", 0)
-    monkeypatch.setattr(
-        InFlight, "_must_withdraw", lambda self, now, broken, *of: broken or real(self, now, broken, *of)
-    )
-    monkeypatch.setattr(Circuit, "return_permit", lambda self: None)
-    assert break_and_mend(worlds, NEVER_BIND[0]) == []
 
 
 def test_a_target_refuses_messages_since_it_accepted_the_last_one_whatever_it_rejected_since(world: OneQueue) -> None:

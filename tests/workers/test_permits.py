@@ -6,7 +6,7 @@ import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -32,7 +32,7 @@ from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
 from tests.workers.test_limits import Worlds, bounded, in_a_cluster, limit, live
 from workers.limits.asking import NodeLimits, _Asker
-from workers.limits.limit import IDLE, Limit
+from workers.limits.limit import IDLE, Limit, Listener
 from workers.limits.rate import SHORTEST_LIFE, VALID, RateLimit, life_and_burst
 from workers.limits.slots import BESIDES, SlotLimit
 from workers.queue.in_flight import InFlight
@@ -53,21 +53,26 @@ class Backlog:
         self.sent: list[int] = []
         self.looks_at = 0
 
-    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+    def limits_have_more(self, limits: Sequence[Limit]) -> None:
         """It looks at each step."""
 
     def waits_for(self, limit: Limit) -> int:
-        return 5
+        return self.count
 
     def begin(self) -> int:
         """As many sends as may; when they began is noted."""
         now = self.world.elapsed
         (self.limit,) = self.limits.of(self.topic, self.policies, 1_000)
-        self.limit.report_parked(self, self.count, (len(self.sent), b""), now)
-        count = self.limit.begin(self, self.count, 1_000, now)
-        self.limit._waiting = 5
+        count = self.limit.begin(self.count, 1_000, now)
+        wait(self.limit, self, now)
         self.sent += [now] * count
         return count
+
+
+def wait(limit: Limit, queue: Listener, now: int) -> None:
+    """The queue waits for its next turn."""
+    limit.end_turn(queue)
+    limit.turn(queue, now, appends=False)
 
 
 def policies_of(version: int = 1, **fields: Any) -> Policies:
@@ -249,10 +254,10 @@ def test_never_more_than_the_burst_is_granted_and_valid(
         limit._burst = max(burst, 1 + rate * SHORTEST_LIFE / VALID / 1_000)
     free, most, total, at = 0.0, 0, 0, 0
     valid: list[tuple[int, int]] = []
-    waits: Any = Waits()
+    waits = Waits(100_000)
     each = 1_000 / rate
     for now in range(0, 60_000, 10):
-        limit.report_parked(waits, 100_000, (0, b""), now)
+        wait(limit, waits, now)
         limit._pace, limit._pace_at = 100_000, now  # it would ask for no more than it uses
         if now < at:
             continue
@@ -309,12 +314,15 @@ def test_whenever_permits_are_used_no_more_are_sent_than_by_a_plain_token_bucket
 
 
 class Waits:
-    """A listener that no test looks at."""
+    """A listener with so many messages."""
 
-    def limits_have_more(self, limits: Mapping[Limit, int]) -> None: ...
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def limits_have_more(self, limits: Sequence[Limit]) -> None: ...
 
     def waits_for(self, limit: Limit) -> int:
-        return 0
+        return self.count
 
 
 def test_what_a_release_puts_back_grows_no_younger_and_no_older() -> None:
@@ -352,12 +360,11 @@ def test_what_a_lost_reply_took_is_given_back_and_what_a_killed_owner_had_is_fre
 def test_no_send_begins_that_may_last_longer_than_its_slot() -> None:
     limit = SlotLimit(Slots("x", 2), KEYS, lambda limit, at: None)
     limit.update(Slots("x", 2), "", 1_000)
-    waits: Any = Waits()
-    limit.report_parked(waits, 2, (0, b""), 0)
+    wait(limit, Waits(2), 0)
     limit.next_request(0)
     limit.take_answer(2, 0)
-    assert limit.begin(waits, 1, 1_000 + BESIDES + 1, 0) == 0
-    assert limit.begin(waits, 1, 1_000, 0) == 1
+    assert limit.begin(1, 1_000 + BESIDES + 1, 0) == 0
+    assert limit.begin(1, 1_000, 0) == 1
 
 
 # -- trips -----------------------------------------------------------------------------------------------------------
@@ -420,7 +427,8 @@ def test_a_release_that_stood_in_a_redis_that_stood_still_appends_by_no_permit_t
         live(hand, 100)
         before = len(world.stream("s.t"))
         world.add_many([f"{n:02}" for n in range(20)], topic="s.t", at=0)
-        hand.tick()
+        hand.settle()
+        hand.limits.tick()
         far: Any = Far(world, 4_000)
         hand.store = far
         hand.tick()
@@ -541,7 +549,7 @@ def test_a_request_that_came_too_late_is_made_again_at_once() -> None:
     limit = RateLimit(Bucket("t:x", 10_000_000, 10_000_000), KEYS, lambda limit, at: None, lambda version: None)
     limit.listen(Waits(), 0)
     assert limit.next_request(0)[0] is not None
-    again, _, _ = limit.take_answer(Granted(0, 0), 0)
+    again, _ = limit.take_answer(Granted(0, 0), 0)
     assert again is not None
     assert again <= 100
 
@@ -573,25 +581,19 @@ def test_a_server_that_hangs_stops_only_the_limits_that_lie_there(valkey: Server
     begun = Counter[str]()
 
     class Sender(Waits):
-        def __init__(self, topic: str) -> None:
-            self.topic = topic
-
-        def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+        def limits_have_more(self, limits: Sequence[Limit]) -> None:
             for one in limits:
-                begun[self.topic] += one.begin(self, 1, 1_000, SystemClock().monotonic())
-
-        def waits_for(self, limit: Limit) -> int:
-            return 1
+                begun[one.name] += one.begin(1, 1_000, SystemClock().monotonic())
 
     policies = policies_of(rate=1_000)
     try:
         for topic in ("g.ill", "g.well"):
             (one,) = limits.of(topic, policies, 1_000)
-            one.listen(Sender(topic), SystemClock().monotonic())
+            one.listen(Sender(1), SystemClock().monotonic())
             if topic == "g.ill":
                 assert store.hangs.wait(PATIENCE)
-        eventually(lambda: begun["g.well"] > 0, "the other server was asked")
-        assert begun["g.ill"] == 0
+        eventually(lambda: begun["t:g.well"] > 0, "the other server was asked")
+        assert begun["t:g.ill"] == 0
     finally:
         store.released.set()
         limits.stop(60_000)
@@ -614,16 +616,12 @@ def test_limits_that_wait_for_their_turn_at_a_slow_server_are_not_short_and_thos
             during.append(any(one.is_short(world.elapsed) for one in waiting))
             return world.store.run_many(wanted)
 
-    class One(Waits):
-        def waits_for(self, limit: Limit) -> int:
-            return 1
-
     world, store = worlds(), Slow()
     limits, policies = NodeLimits(store, NodeClock(world), test_now=lambda: world.now), policies_of(max_in_flight=5)  # type: ignore[arg-type]
     waiting = [limits.of(f"g.{topic}", policies, 1_000)[0] for topic in range(1_000)]
     during, silent = list[bool](), False
     for one in waiting:
-        one.listen(One(), world.elapsed)
+        one.listen(Waits(1), world.elapsed)
     for _ in range(4):
         limits.tick()
     assert world.elapsed >= 800

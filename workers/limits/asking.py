@@ -6,8 +6,8 @@ Each server has its own thread, so a server that hangs stops only its own limits
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import structlog
 
@@ -19,7 +19,7 @@ from delayq.store.commands import MOST_SLOTS, Command, Granted, Now, SlotRequest
 from delayq.store.connect.address import Node
 from delayq.store.connect.store import Store
 from delayq.store.keys import Keys
-from workers.limits.limit import IDLE, Limit, Queue
+from workers.limits.limit import IDLE, Limit, Listener
 from workers.limits.rate import RateLimit
 from workers.limits.slots import SlotLimit
 
@@ -33,7 +33,6 @@ SILENT: Final = 300
 log = structlog.get_logger()
 
 _Asking = tuple[Limit, Spending | SlotRequest]
-L = TypeVar("L", bound=Limit)
 
 
 def _failed() -> None:
@@ -43,6 +42,11 @@ def _failed() -> None:
 def _command(keys: Keys, requests: list[Any], now: Now) -> Command[Any]:
     take = commands.spend_all if isinstance(requests[0], Spending) else commands.take_slots
     return take(keys, requests, now=now)
+
+
+def _notify(called: Mapping[Listener, Sequence[Limit]]) -> None:
+    for listener, limits in called.items():
+        listener.limits_have_more(limits)
 
 
 class _Asker:
@@ -138,12 +142,16 @@ class _Asker:
             for limit in due:
                 del self._due[limit]
         requests: list[_Asking] = []
+        called: dict[Listener, list[Limit]] = {}
         for limit in due:
-            request, again = limit.next_request(now, server_ahead)
+            request, again, listeners = limit.next_request(now, server_ahead)
+            for listener in listeners:
+                called.setdefault(listener, []).append(limit)
             if request is not None:
                 requests.append((limit, request))
             elif again is not None:
                 self.schedule(limit, again)
+        _notify(called)
         if requests:
             self._unanswered_since = now
             self._ask(requests, now)
@@ -179,18 +187,17 @@ class _Asker:
             for part, answer in zip(parts, answers, strict=False):
                 each: list[Any] = answer if isinstance(answer, list) else [answer] * len(part)
                 answered += zip([limit for limit, _ in part], each, strict=True)
-            listeners: dict[Queue, dict[Limit, int]] = {}
+            called: dict[Listener, list[Limit]] = {}
             for limit, answer in answered:
-                again, waiting, count = limit.take_answer(answer, now)
+                again, listeners = limit.take_answer(answer, now)
                 if again is not None:
                     self.schedule(limit, again)
-                for listener in waiting:
-                    listeners.setdefault(listener, {})[limit] = count
+                for listener in listeners:
+                    called.setdefault(listener, []).append(limit)
             if answered and isinstance(answer := answered[0][1], Granted):
                 ahead = answer.now - now
                 self._server_ahead = ahead if self._server_ahead is None else self._server_ahead[1], ahead
-            for listener, limits in listeners.items():
-                listener.limits_have_more(limits)
+            _notify(called)
 
 
 class NodeLimits:
@@ -229,7 +236,8 @@ class NodeLimits:
             limits: list[Limit] = [] if rate is None else [rate]
             if slots is not None:
                 if (known := self._slots.get(slots.name)) is None:
-                    known = self._slots[slots.name] = self._new(SlotLimit(slots, self._store.keys, self._soon))
+                    self._forget_unused(now := self._clock.monotonic())
+                    known = self._slots[slots.name] = SlotLimit(slots, self._store.keys, self._soon, now)
                 known.update(slots, policies.version, longest)
                 limits.append(known)
             if policies.version >= self._policies.version and policies is not self._policies:
@@ -244,9 +252,8 @@ class NodeLimits:
             return None
         with self._lock:
             if (known := self._rates.get(bucket.name)) is None:
-                known = self._rates[bucket.name] = self._new(
-                    RateLimit(bucket, self._store.keys, self._soon, self._outdated)
-                )
+                self._forget_unused(now := self._clock.monotonic())
+                known = self._rates[bucket.name] = RateLimit(bucket, self._store.keys, self._soon, self._outdated, now)
         if known.version != policies.version:
             known.update(bucket, policies.version, self._clock.monotonic())
         return known
@@ -258,15 +265,10 @@ class NodeLimits:
         """
         return (rate := self._rates.get(name)) is not None and rate.has_queue(now)
 
-    def _new(self, limit: L) -> L:
-        """Forget unused limits when a new one comes. The new one counts as used, until its messages are admitted."""
-        now = self._clock.monotonic()
-        limit.use(now)
-        if now - self._forgot_at >= IDLE:
-            self._forget_unused(now)
-        return limit
-
     def _forget_unused(self, now: int) -> None:
+        """Forget unused limits before a new one comes, which counts as used until its messages are admitted."""
+        if now - self._forgot_at < IDLE:
+            return
         self._forgot_at = now
         gone: set[Limit] = {one for known in (self._rates, self._slots) for one in known.values() if one.is_unused(now)}
         self._rates = {name: one for name, one in self._rates.items() if one not in gone}

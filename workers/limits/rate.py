@@ -12,7 +12,7 @@ from typing import Any, Final
 from delayq.domain.policies import Bucket
 from delayq.store.commands import Granted, Spending
 from delayq.store.keys import Keys
-from workers.limits.limit import IDLE, Limit, Listener, Queue
+from workers.limits.limit import IDLE, Limit
 
 #: The ends (monotonic ms) and the numbers of permits.
 Permits = Sequence[tuple[int, int]]
@@ -52,11 +52,15 @@ class RateLimit(Limit):
     """The token bucket of a rate. `outdated` is called with the version of newer policies that the bucket has."""
 
     def __init__(
-        self, bucket: Bucket, keys: Keys, soon: Callable[[Limit, int], None], outdated: Callable[[str], None]
+        self,
+        bucket: Bucket,
+        keys: Keys,
+        soon: Callable[[Limit, int], None],
+        outdated: Callable[[str], None],
+        now: int = 0,
     ) -> None:
-        super().__init__(bucket.name, keys.rate(bucket.name), soon)
+        super().__init__(bucket.name, keys.rate(bucket.name), soon, now)
         self._outdated = outdated
-        self._taken_until = 0  # the earliest end of the permits that a sender took last
         self._low = 0  # ask for more permits if there are fewer than these
         self._asked = 0  # the number of permits in the last request
         self._got_at = 0  # the time of the last permits, while they are short
@@ -87,7 +91,7 @@ class RateLimit(Limit):
 
     def has_queue(self, now: int) -> bool:
         """Whether messages wait for permits or permits are short."""
-        return self._waiting > 0 or bool(self._parked) or self.is_short(now)
+        return self.is_short(now) or self._count_wanted() > 0
 
     def _most_waiting(self, now: int) -> int:
         return min(super()._most_waiting(now), self._made)
@@ -110,25 +114,9 @@ class RateLimit(Limit):
         return taken
 
     def _take(self, count: int, longest: int, now: int) -> int:
-        taken = self._pop(count, now)
-        self._taken_until = taken[0][0] if taken else now
-        return sum([some for _, some in taken])
-
-    def _put_back(self, count: int, now: int) -> None:
-        self._permits[self._taken_until] = self._permits.get(self._taken_until, 0) + count
-
-    def begin(self, sender: Listener, count: int, longest: int, now: int) -> int:
-        """See `Limit`. This is fast with enough permits and no parked messages, because thousands of topics may have limits."""
-        if not self._parked:
-            with self.lock:
-                until, there = next(iter(self._permits.items()), (now, 0))
-                if until > now and there >= self._low + count:
-                    self._permits[until] = there - count
-                    self._taken_until = until
-                    self._waiting = max(0, self._waiting - count)
-                    self._count_begun(count, now)
-                    return count
-        return super().begin(sender, count, longest, now)
+        if self._append:
+            count = min(count, self._count_permits(now) - self._reserved())
+        return sum([some for _, some in self._pop(count, now)])
 
     def take(self, most: int, now: int) -> Permits:
         """Take permits for messages that a release appends."""
@@ -159,24 +147,25 @@ class RateLimit(Limit):
     def _is_low(self, now: int) -> bool:
         return sum(self._permits.values()) < self._low and not self.is_short(now)
 
-    def next_request(self, now: int, server_ahead: int | None = None) -> tuple[Spending | None, int | None]:
+    def _request(self, wanted: int, now: int, server_ahead: int | None) -> tuple[Spending | None, int | None]:
         """See `Limit`."""
-        with self.lock:
-            wanted, pace = self._count_wanted(now), int(self._count_begun(0, now))
-            if wanted or pace or self._requested:
-                stock = sum([count for until, count in self._permits.items() if until > now + TRIP])
-                ready = self._ready(now)
-                self._asked, self._low = min(wanted, 4 * pace + MORE) + ready - stock, ready // 2
-                if self._asked > 0:
-                    until = None if server_ahead is None else server_ahead + now + self._life // 2
-                    self._not_before = now + QUICKEST
-                    bucket = self._bucket
-                    return Spending(self.name, bucket.rate, self._burst, self._asked, until, self.version), None
-            self._requested = False
-            return None, now + IDLE if wanted else None
+        pace = int(self._count_begun(0, now))
+        if wanted or pace or self._requested:
+            stock = sum([count for until, count in self._permits.items() if until > now + TRIP])
+            ready = self._ready(now)
+            self._asked, self._low = min(wanted, 4 * pace + MORE) + ready - stock, ready // 2
+            if self._asked > 0:
+                until = None if server_ahead is None else server_ahead + now + self._life // 2
+                self._not_before = now + QUICKEST
+                bucket = self._bucket
+                return Spending(self.name, bucket.rate, self._burst, self._asked, until, self.version), None
+        self._requested = False
+        return None, now + IDLE if wanted else None
 
     def _use_answer(self, answer: Any, asked_at: int) -> int | None:
         """See `Limit`."""
+        if isinstance(answer, Granted) and answer.version:
+            self._outdated(answer.version)
         if isinstance(answer, Granted) and not answer.version:
             until = asked_at + self._life
             self._permits[until] = self._permits.get(until, 0) + answer.count
@@ -185,13 +174,7 @@ class RateLimit(Limit):
             self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
         if self.is_short(asked_at) or answer.count < self._asked:  # the request may have come too late
             return self._not_before
-        return asked_at + IDLE if self._parked else None
-
-    def take_answer(self, answer: Any, asked_at: int) -> tuple[int | None, Sequence[Queue], int]:
-        """See `Limit`."""
-        if isinstance(answer, Granted) and answer.version:
-            self._outdated(answer.version)
-        return super().take_answer(answer, asked_at)
+        return asked_at + IDLE if self._senders or self._turns else None
 
     def _pause(self, granted: Granted, asked_at: int) -> float:
         """The ms until the next request.

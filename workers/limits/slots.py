@@ -43,8 +43,8 @@ class SlotLimit(Limit):
 
     lasts = True
 
-    def __init__(self, slots: Slots, keys: Keys, soon: Callable[[Limit, int], None]) -> None:
-        super().__init__(slots.name, keys.slots(slots.name), soon)
+    def __init__(self, slots: Slots, keys: Keys, soon: Callable[[Limit, int], None], now: int = 0) -> None:
+        super().__init__(slots.name, keys.slots(slots.name), soon, now)
         self._slots = slots
         self._life = 0  # ms for which slots are taken
         self._free: list[_Slot] = []
@@ -56,7 +56,7 @@ class SlotLimit(Limit):
         self._contended = False  # whether the last request got too few, because other nodes have some
         self._gave = False  # whether the last request only gave slots back
         # The last request: the number of slots, their life, its name, and the slots that it gave back.
-        self._request: tuple[int, int, str, Sequence[_Slot]] = 0, 0, "", ()
+        self._last: tuple[int, int, str, Sequence[_Slot]] = 0, 0, "", ()
         self._calls = 0
         self._closed = False
 
@@ -99,17 +99,15 @@ class SlotLimit(Limit):
     def end(self, count: int, now: int) -> None:
         """Note that `count` sends have ended. Other sends begin with their slots."""
         with self.lock:
-            self._put_back(count, now)
-            notified = self._listeners_to_notify(now)
+            for _ in range(min(count, len(self._in_use))):
+                # The slot that expires first. Any send may use any slot, so the other sends keep those that last longer.
+                slot = heappop(self._in_use)
+                (self._free if slot.until > now and not self._closed else self._given).append(slot)
+            called = self._call(now)
             again = now + GIVEN_BACK if self._given else min([slot.until for slot in self._free], default=now + EVERY)
         self._soon(self, max(self._not_before, again))
-        self._notify(*notified)
-
-    def _put_back(self, count: int, now: int) -> None:
-        """Free the slots that expire first. Any send may use any slot, so the other sends keep those that last longer."""
-        for _ in range(min(count, len(self._in_use))):
-            slot = heappop(self._in_use)
-            (self._free if slot.until > now and not self._closed else self._given).append(slot)
+        for listener in called:
+            listener.limits_have_more([self])
 
     def close(self) -> None:
         """Take no more slots. The next request gives all slots back."""
@@ -119,39 +117,38 @@ class SlotLimit(Limit):
 
     # -- for its asker -----------------------------------------------------------------------------------------------
 
-    def next_request(self, now: int, server_ahead: int | None = None) -> tuple[SlotRequest | None, int | None]:
+    def _request(self, wanted: int, now: int, server_ahead: int | None) -> tuple[SlotRequest | None, int | None]:
         """See `Limit`. If slots are short, requests give slots back and take others in turn, with a random pause between.
 
         Otherwise the node would get the same slots back each time.
         """
-        with self.lock:
-            free = self._count_permits(now)
-            # Redis has removed the others already.
-            held = [slot for slot in self._given if slot.expires > now]
-            given = held[:MOST_SLOTS]
-            useful = 0 if self._closed else self._count_wanted(now) + (0 if self._contended else self._used)
-            wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
-            if not wanted and not given:
-                self._requested = False
-                again = min([slot.until for slot in self._free], default=now)
-                return None, again if again > now else now + IDLE if not self._is_unused(now) else None
-            if now < self._not_before:
-                return None, self._not_before
-            self._not_before = now + EVERY
-            if self._contended and given and not self._gave:
-                wanted, self._not_before, self._gave = 0, now + random.randint(1, APART), True
-            elif self._contended and wanted:
-                given, self._gave = [], False
-            self._calls += 1
-            self._request = wanted, self._life, f"{_MAKER}:{id(self)}:{self._calls}", given
-            self._given = held[len(given) :]
-            self._used, self._useful = 0, useful - free
-            names = [slot.name for slot in given]
-            return SlotRequest(self.name, self._slots.most, self._life, wanted, self._request[2], names), None
+        free = self._count_permits(now)
+        # Redis has removed the others already.
+        held = [slot for slot in self._given if slot.expires > now]
+        given = held[:MOST_SLOTS]
+        useful = 0 if self._closed else wanted + (0 if self._contended else self._used)
+        wanted = max(0, min(useful, self._slots.most, MOST_SLOTS) - free)
+        if not wanted and not given:
+            self._requested = False
+            again = now + EVERY if self._turns else min([slot.until for slot in self._free], default=now)
+            return None, again if again > now else now + IDLE if not self._is_unused(now) else None
+        if now < self._not_before:
+            return None, self._not_before
+        self._not_before = now + EVERY
+        if self._contended and given and not self._gave:
+            wanted, self._not_before, self._gave = 0, now + random.randint(1, APART), True
+        elif self._contended and wanted:
+            given, self._gave = [], False
+        self._calls += 1
+        self._last = wanted, self._life, f"{_MAKER}:{id(self)}:{self._calls}", given
+        self._given = held[len(given) :]
+        self._used, self._useful = 0, useful - free
+        names = [slot.name for slot in given]
+        return SlotRequest(self.name, self._slots.most, self._life, wanted, self._last[2], names), None
 
     def _use_answer(self, answer: Any, asked_at: int) -> int:
         """See `Limit`. After a lost reply, the slots that the request took are given back, and those that it gave back, again."""
-        wanted, life, call, given = self._request
+        wanted, life, call, given = self._last
         heard = isinstance(answer, int)
         names = taken_slots(life, call, answer if heard else wanted)
         slots = [_Slot(asked_at + life, asked_at + USED_AGAIN, name) for name in names]

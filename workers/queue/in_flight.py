@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -33,7 +32,6 @@ from delayq.domain.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled, Released
 from delayq.store.keys import ParkedSet
 from delayq.targets import Result
-from workers.limits.limit import Limit, Queue, admit
 from workers.queue.cursor import Cursor
 from workers.queue.ordering import Lanes
 from workers.queue.outcomes import Ack, Bury, Destination, Outcome, Park, Retry, judge, sort
@@ -59,9 +57,6 @@ MOVES: Final[Mapping[Stage, frozenset[Stage]]] = {
 }
 _BEFORE: Final = {stage: frozenset(one for one, after in MOVES.items() if stage in after) for stage in Stage}
 
-#: ms between two checks of the messages that wait for limits: there may be thousands.
-LOOKS_AT_LIMITED: Final = 100
-
 
 class InFlight:
     """The messages in flight under one context. `now` is always Unix ms by the clock of the pulls.
@@ -69,13 +64,10 @@ class InFlight:
     The senders return messages by `report`, from other threads.
     """
 
-    def __init__(
-        self, context: QueueContext, parked: ParkedSets, topics: Topics, listener: Queue, report: Report
-    ) -> None:
+    def __init__(self, context: QueueContext, parked: ParkedSets, topics: Topics, report: Report) -> None:
         self._context = context
         self.parked = parked
         self._topics = topics
-        self._listener = listener  # the pull job, which limits notify of permits
         self._report = report
         self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
         self._offset = Cursor()
@@ -86,7 +78,6 @@ class InFlight:
         self._policies = NO_POLICIES
         # The topics of messages that were being sent when a pause began, by ticket.
         self._sending_paused: dict[bytes, str] = {}
-        self._looked_at_limited = 0  # monotonic ms of the last check of the messages that wait for limits
         self._stalls = 0  # stalls of the process, counted when this tick began
         bounds, shares = context.bounds, len(context.senders) + 1
         self._unit = max(1, bounds.window_bytes // bounds.window)
@@ -264,6 +255,7 @@ class InFlight:
                 continue
             if ticket in brought.let_past:
                 message.by_hand, message.by_force = True, brought.let_past[ticket]
+            message.released = isinstance(brought, Released)
             message.route = self._context.routes.find(topic)
             self._add(message)
             share = self._route_to_share(message, now, refused, gates)
@@ -311,44 +303,32 @@ class InFlight:
     # -- out: to the targets -------------------------------------------------------------------------------------------
 
     def _send(self, share: Share, batch: list[InFlightMessage], now: int) -> None:
-        going = admitted = share.fit(batch)
+        going = share.fit(batch)
         if self._policies.limited:
             going = self._admit(share, going)
         if going:
             self._move(going, Stage.SENDING)
             share.sender.submit(self._report, going, self._stalls)
-        # Last: if it fails, the others are already on their way, and these are pulled again.
-        if len(going) < len(admitted):
-            self._not_admitted(share, [message for message in admitted if message.stage is Stage.WAITING])
 
     def _admit(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """Return the messages that have no limits, and those that may wait at their sender for permits."""
+        """Return the messages that have no limits, and those that may wait at their sender for permits.
+
+        Pulled messages of short limits are parked. The others wait as for room: their permits arrive in a moment.
+        """
         longest, now, room = share.sender.longest, self._context.clock.monotonic(), share.room_for_limited
-        free = True
         limits_of, policies = self._context.limits.of, self._policies
+        going: list[InFlightMessage] = []
+        limited: list[InFlightMessage] = []
         for message in batch:
             limits = message.limits = () if message.by_force else limits_of(message.topic, policies, longest)
-            free = free and not (limits and any(limit.is_short(now) for limit in limits))
-        if free and len(batch) <= room:
-            return batch
-        going: list[InFlightMessage] = []
-        by_limits: dict[tuple[Limit, ...], list[InFlightMessage]] = {}
-        for message in batch:
-            (by_limits.setdefault(message.limits, []) if message.limits else going).append(message)
-        for limits, some in by_limits.items():
-            count = admit(limits, self._listener, len(some), some[0].place, room, now)
-            room = max(0, room - count)
-            going += some[:count]
-        return going
-
-    def _not_admitted(self, share: Share, batch: list[InFlightMessage]) -> None:
-        """Park messages of short limits. The other messages wait as for room: their permits arrive in a moment."""
-        now = self._context.clock.monotonic()
-        short = {message.ticket for message in batch if any(one.is_short(now) for one in message.limits)}
-        share.wait([message for message in batch if message.ticket not in short])
-        for message in batch:
-            if message.ticket in short:
+            if not message.released and any(limit.is_short(now) for limit in limits):
                 self._settle(message, Park(ParkedSet.of_topic(message.topic)))
+            else:
+                (limited if limits else going).append(message)
+        if len(limited) > room:
+            room += sum([min([one.permits(now) for one in limits]) for limits in {one.limits for one in limited}])
+            share.wait(limited[room:])
+        return going + limited[:room]
 
     def send_waiting(self, now: int) -> None:
         """Send the messages that wait for room.
@@ -356,8 +336,6 @@ class InFlight:
         Expired messages become dead letters, and stale ones are dropped. If the sender is stuck or the circuit is open, the
         messages are parked, except probes.
         """
-        if self._policies.limited:
-            self._withdraw_limited(now)
         for share in self._shares.values():
             if not share.waiting:
                 continue
@@ -382,42 +360,9 @@ class InFlight:
             if not share.waiting:
                 share.waiting_since = None
 
-    def _withdraw_limited(self, now: int) -> None:
-        """Take back messages that wait for a limit and must not be sent.
-
-        These are stale or expired messages, messages of a target whose circuit is open, and messages of a limit with an
-        excess. An excess was admitted before the limit was short. In the queue, a caller can still change these messages.
-        """
-        monotonic = self._context.clock.monotonic()
-        if 0 <= monotonic - self._looked_at_limited < LOOKS_AT_LIMITED:
-            return
-        self._looked_at_limited = monotonic
-        for share in self._shares.values():
-            if not share.limited:
-                continue
-            excess = {limit for limit in share.sender.lacking if limit.has_excess(monotonic)}
-            which = partial(self._must_withdraw, now, share.broken, excess)
-            for message in self._withdrawn(share, which, limited=True):
-                if message.expired(now) and not message.stale(now):
-                    self._settle(message, Bury("expired"))
-                elif share.broken and not message.stale(now):
-                    self._settle(message, Park(share.parked_set))
-                else:
-                    self._drop(message)
-
-    def _must_withdraw(self, now: int, broken: bool, excess: set[Limit], message: InFlightMessage) -> bool:
-        if message.stale(now) or message.expired(now) or (broken and not message.probe):
-            return True
-        return bool(excess) and not excess.isdisjoint(message.limits)
-
-    def _withdrawn(
-        self, share: Share, which: Callable[[InFlightMessage], bool], *, limited: bool = False
-    ) -> list[InFlightMessage]:
-        """Take back the messages for which `which` is true, unless a sending thread has them.
-
-        With `limited`, only messages that wait for a limit are taken back.
-        """
-        taken = share.sender.withdraw(self._report, which, limited=limited)
+    def _withdrawn(self, share: Share, which: Callable[[InFlightMessage], bool]) -> list[InFlightMessage]:
+        """Take back the messages for which `which` is true, unless a sending thread has them."""
+        taken = share.sender.withdraw(self._report, which)
         self._move(taken, Stage.RETURNED)  # all of them first: if a later line fails, they are pulled again
         return taken
 
@@ -528,6 +473,12 @@ class InFlight:
             if message.again_at <= self._context.clock.monotonic():
                 self._drop(message)
 
+    def drop_stale(self, now: int) -> None:
+        """Drop messages that have waited for their limits for long, so that they are pulled again."""
+        for share in self._shares.values():
+            for message in self._withdrawn(share, lambda one: one.stale(now)) if share.limited else ():
+                self._drop(message)
+
     def stop_sending(self, *, fenced: bool) -> None:
         """Stop sending: unsent messages stay in the queue for the next owner, and confirmed ones are acked."""
         if fenced:
@@ -560,11 +511,10 @@ class InFlight:
         self._policies = policies
         self.parked.observe_policies(policies)
         for share in self._shares.values():
-            for message in self._withdrawn(share, lambda _: True, limited=True):
+            for message in self._withdrawn(
+                share, lambda one: bool(one.limits) or policies.pause(one.topic) is not None
+            ):
                 self._drop(message)
-            if policies.pauses:
-                for message in self._withdrawn(share, lambda one: policies.pause(one.topic) is not None):
-                    self._drop(message)
         self._sending_paused = {}
         if not policies.pauses:
             return

@@ -47,8 +47,9 @@ class ParkedSets:
         return len(self._sets)
 
     def count(self, name: str) -> int:
-        """The known number of tickets in a set."""
-        return self._sets[name].count
+        """The known number of tickets in a set; from any thread."""
+        known = self._sets.get(name)
+        return 0 if known is None else known.count
 
     def head(self, name: str) -> Head:
         """The place of the earliest message in a set, or an earlier place."""

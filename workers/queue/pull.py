@@ -252,6 +252,7 @@ class Pulling:
         if self._in_flight.misses(pull.start, pulled.start):
             self._in_flight.rewind(0)
         self._in_flight.observe_sets(pulled.parked, every=pull.every)
+        self._in_flight.drop_stale(self.now())
 
     def looks_at(self, *, at_once: bool) -> float:
         """When to look again, by the precise monotonic clock.

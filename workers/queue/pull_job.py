@@ -94,7 +94,7 @@ class PullJob:
         self.looks_at = AT_ONCE  # by the precise monotonic clock
         self._asked_at = self._answered_at = 0.0  # when the last tick began, and when the last answered one began
         self.parked = ParkedSets(partial(_has_sender, context))
-        self.in_flight = InFlight(context, self.parked, topics, self, self.report)
+        self.in_flight = InFlight(context, self.parked, topics, self.report)
         self._context = context
         self.topics = topics
         self._clock = context.clock
@@ -163,11 +163,15 @@ class PullJob:
             self._woken = True
         self._wake_puller()
 
-    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
-        """Wake the job: limits have permits, or room for messages that wait for permits."""
+    def limits_have_more(self, limits: Sequence[Limit]) -> None:
+        """Wake the job: it is its turn to release messages of these limits."""
         with self._lock:
             self._woken = True
         self._wake_puller()
+
+    def waits_for(self, limit: Limit) -> int:
+        """The number of parked messages that wait for a limit."""
+        return self._releasing.waits_for(limit)
 
     def pulled_by(self, wake: Callable[[], None], lives: Callable[[], bool]) -> None:
         """Attach the puller that runs this job: `wake` wakes it, and `lives` returns whether it runs."""
@@ -180,7 +184,7 @@ class PullJob:
 
     def end(self) -> None:
         """Note that no puller runs the job now."""
-        self._releasing.want_nothing()
+        self._releasing.end_turns()
         self._ended.set()
 
     def join(self, timeout_ms: int) -> bool:
@@ -251,11 +255,12 @@ class PullJob:
         if policies is not self._policies:
             self.in_flight.observe_policies(policies)
             self._pulling.observe_policies(policies)
+            self._releasing.end_turns()
             self._pulling.look()  # a pull lists the sets of topics whose pause has ended
             self._policies = policies  # last: from now on its node reports that it acts on them
         if ending:
             self.in_flight.stop_sending(fenced=self.fenced)
-            self._releasing.want_nothing()
+            self._releasing.end_turns()
         else:
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))

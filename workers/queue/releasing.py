@@ -16,7 +16,7 @@ from delayq.domain.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Most, Now, Outdated, Released
 from delayq.store.keys import ParkedSet
-from workers.limits.limit import Limit, Queue
+from workers.limits.limit import Limit, Listener
 from workers.limits.rate import Permits, RateLimit
 from workers.queue import ordering
 from workers.queue.in_flight import InFlight
@@ -53,8 +53,7 @@ class _Turn:
         self.left = MOST_AT_ONCE
         self.to_append = APPENDED_AT_ONCE
         self.shares: dict[Share, int] = {}  # how many messages each has room for
-        self.limits: dict[Limit, int] = {}  # how many messages may wait for each limit, or begin
-        self.demand: dict[Limit, tuple[int, Head]] = {}
+        self.limits: dict[Limit, int] = {}  # how many messages of each short limit may still be released
 
     @property
     def full(self) -> bool:
@@ -69,17 +68,16 @@ class _Turn:
 
 
 class Releasing:
-    """Chooses which sets are released in a tick, and how much of each. Limits notify `listener`, the pull job, of permits."""
+    """Chooses which sets are released in a tick, and how much of each. Limits notify `listener`, the pull job, of its turns."""
 
-    def __init__(self, context: QueueContext, in_flight: InFlight, topics: Topics, listener: Queue) -> None:
+    def __init__(self, context: QueueContext, in_flight: InFlight, topics: Topics, listener: Listener) -> None:
         self._context = context
         self._in_flight = in_flight
         self._parked = in_flight.parked
         self._shares = {share.parked_set: share for share in in_flight.shares.values()}
         self._topics = topics
         self._listener = listener
-        self._reported_demand: dict[Limit, tuple[int, Head]] = {}  # the demand that the last round reported to limits
-        self._demand: dict[Limit, tuple[int, Head]] = {}  # the demand of this round. A round looks at each set once
+        self._waiting: dict[Limit, dict[str, None]] = {}  # the sets that wait for each limit
         self._to_look_at = 0  # the number of sets that this round has yet to look at
         self.in_backlog = False  # more may be released, or this round has not looked at every set
         self.waits_for_pulls = False  # a due message is after the place that the pulls have reached
@@ -103,14 +101,16 @@ class Releasing:
         """
         parked = self._parked
         self.in_backlog = self.waits_for_pulls = parked.changed = False
-        if not (parked or self._reported_demand or self._demand):
+        if not parked:
             return []
         if not self._to_look_at:
-            self._to_look_at, self._demand = len(parked), {}
+            self._to_look_at = len(parked)
+            there = {limit: dict.fromkeys(filter(parked.__contains__, names)) for limit, names in self._waiting.items()}
+            self._waiting = {limit: names for limit, names in there.items() if names}
         turn = _Turn(self._context.clock.monotonic())
         last: Head = (unix, b"\xff") if read_up_to is None else min((unix, b"\xff"), read_up_to)
         for name in parked.first(min(self._to_look_at, LOOKED_AT_ONCE)):
-            if turn.full and not policies.limited:  # limits need the complete demand
+            if turn.full:
                 break
             self._to_look_at -= 1
             parked.to_end(name)
@@ -121,7 +121,6 @@ class Releasing:
             else:
                 self._look_at_other(name, turn)
         self._to_look_at = min(self._to_look_at, len(parked))
-        self._notify_limits(turn)
         self.in_backlog = self.in_backlog or self._to_look_at > 0
         found = [self._of_topics(turn, policies, read_up_to, now, by_redis)] if turn.counts else []
         for name, (count, begin) in turn.others.items():
@@ -162,42 +161,44 @@ class Releasing:
         # If the circuit is open, limited messages stay until one may be a probe. Others move to the set of the target.
         if share is not None and (limits or not share.broken):
             count = min(count, turn.room_of(share))
-        if limits:
-            count = self._limited(name, limits, count, share, turn)
-        if count <= 0 or turn.full:
+        for limit in limits:
+            count = self._in_turn(name, limit, count, share, turn)
+        if share is not None and limits and not all(limit.permits(turn.now) for limit in limits):
+            count = min(count, share.room_for_limited)
+        if share is None and limits and count > 0:
+            count = self._take_permits(topic, limits[0], count, turn)
+        if count <= 0:
             return
         if share is not None and share in turn.shares:
             turn.shares[share] -= count
-        for limit in limits:
+        for limit in turn.limits.keys() & limits:
             turn.limits[limit] -= count
-        if share is None and limits:
-            count = self._take_permits(topic, limits[0], count, turn)
-            if not count:
-                return
+            limit.end_turn(self._listener)
         turn.left -= count
         turn.to_append -= count if appended else 0
         turn.counts[topic] = count
         self.in_backlog = self.in_backlog or not limits
 
-    def _limited(self, name: str, limits: tuple[Limit, ...], count: int, share: Share | None, turn: _Turn) -> int:
-        """How many of `count` messages may be released by their limits. Counts the demand for each limit."""
-        if not count:
-            return 0
-        head = self._parked.head(name)
-        for limit in limits:  # each limit needs permits only for the messages that the earlier ones allow
-            wanted, earliest = self._demand.get(limit, (0, head))
-            self._demand[limit] = turn.demand[limit] = wanted + count, min(earliest, head)
-            if limit not in turn.limits:
-                turn.limits[limit] = limit.room_for(self._listener, head, turn.now)
-            count = min(count, turn.limits[limit])
-        if share is not None and count and not all(limit.has_permits(turn.now) for limit in limits):
-            count = min(count, share.room_for_limited)
-        return count
+    def _in_turn(self, name: str, limit: Limit, count: int, share: Share | None, turn: _Turn) -> int:
+        """How many of `count` messages may be released by a limit. If it is not short, they wait for it at their sender."""
+        if count <= 0 or (share is not None and not limit.is_short(turn.now)):
+            return count
+        self._waiting.setdefault(limit, {})[name] = None
+        if limit not in turn.limits:
+            turn.limits[limit] = limit.turn(self._listener, turn.now, appends=share is None)
+        return min(count, turn.limits[limit])
+
+    def waits_for(self, limit: Limit) -> int:
+        """The number of parked messages that wait for a limit; from any thread."""
+        return sum([self._parked.count(name) for name in list(self._waiting.get(limit, ()))])
 
     def _take_permits(self, topic: str, limit: Limit, count: int, turn: _Turn) -> int:
         assert isinstance(limit, RateLimit)  # messages that are appended here have no other limit
         if taken := limit.take(count, turn.now):
             turn.permits[topic] = limit, taken
+        else:  # others have used them: wait for another turn
+            limit.end_turn(self._listener)
+            limit.turn(self._listener, turn.now, appends=True)
         return sum([some for _, some in taken])
 
     def put_back(self, release: Release, released: Released) -> None:
@@ -206,20 +207,11 @@ class Releasing:
             taken = sum([count for _, count in some])
             limit.put_back(some, taken - released.left[topic], self._context.clock.monotonic())
 
-    def _notify_limits(self, turn: _Turn) -> None:
-        for limit, (count, earliest) in turn.demand.items():
-            limit.report_parked(self._listener, count, earliest, turn.now)
-        if not self._to_look_at:
-            for limit in self._reported_demand.keys() - self._demand.keys():
-                limit.report_parked(self._listener, 0, (0, b""), turn.now)
-            self._reported_demand = self._demand
-
-    def want_nothing(self) -> None:
-        """Withdraw the demand for permits, since nothing more is released."""
-        now = self._context.clock.monotonic()
-        for limit in self._reported_demand.keys() | self._demand.keys():
-            limit.report_parked(self._listener, 0, (0, b""), now)
-        self._reported_demand, self._demand, self._to_look_at = {}, {}, 0
+    def end_turns(self) -> None:
+        """Wait for no limit: the policies have changed, or nothing more is released."""
+        for limit in self._waiting:
+            limit.end_turn(self._listener)
+        self._waiting = {}
 
     def _of_topics(
         self, turn: _Turn, policies: Policies, read_up_to: Head | None, now: Now, by_redis: Callable[[int], int]

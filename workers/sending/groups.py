@@ -53,13 +53,13 @@ class Group(msgspec.Struct, frozen=True):
         return sum([message.weight for message in self.batch])
 
     @property
-    def place(self) -> tuple[int, bytes]:
-        """The place of its first message in the queue."""
-        return self.batch[0].place
+    def place(self) -> tuple[int, int, bytes]:
+        """Its place in a line: its time, then the place of its first message in the queue."""
+        return self.since, *self.batch[0].place
 
 
 class Lines:
-    """Groups that wait for permits, earliest first. Each limit with too few permits has a line.
+    """Groups that wait for permits, in the order in which they came. Each limit with too few permits has a line.
 
     The sender's lock guards it.
     """
@@ -74,11 +74,6 @@ class Lines:
     def ready(self) -> Limit | None:
         """A limit that has a line and may have permits again."""
         return next(iter(self._ready), None)
-
-    @property
-    def limits(self) -> list[Limit]:
-        """The limits with a line."""
-        return list(self._lines)
 
     def notice(self, limits: Iterable[Limit]) -> None:
         """Note that these limits may have permits again."""
@@ -145,15 +140,7 @@ def withdraw_from(
         gone = {message for message in group.batch if which(message)} if group.report == report else set()
         if gone:
             taken += [message for message in group.batch if message in gone]
-            withdraw_limits(gone)
             group = group.of([message for message in group.batch if message not in gone])
         if group.batch:
             kept.append(group)
     return kept
-
-
-def withdraw_limits(messages: Iterable[InFlightMessage]) -> None:
-    """Note that these messages no longer wait for their limits."""
-    for message in messages:
-        for limit in message.limits:
-            limit.withdraw(1)

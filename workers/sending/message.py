@@ -54,6 +54,7 @@ class InFlightMessage:
         "probe",
         "pulled_at",
         "record",
+        "released",
         "route",
         "score",
         "size",
@@ -75,6 +76,7 @@ class InFlightMessage:
         self.stage = Stage.PULLED
         self.by_hand = False  # a caller delivers it now, also through an open circuit
         self.by_force = False  # also in spite of pauses and limits
+        self.released = False  # it comes from a parked set
         self.limits: tuple[Limit, ...] = ()  # it needs a permit of each
         self.probe = Probe.NONE
         self.pause = 0  # ms of its back-off after Redis has counted its failure

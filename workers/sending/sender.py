@@ -18,7 +18,7 @@ from delayq.domain.routes import Route
 from delayq.targets import OK, Result, Target
 from workers.limits.limit import Limit, begin
 from workers.sending.circuit import Circuit
-from workers.sending.groups import Group, Lines, Report, withdraw_from, withdraw_limits
+from workers.sending.groups import Group, Lines, Report, withdraw_from
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
 from workers.sending.observer import NO_OBSERVER, Observer
 from workers.sending.stall_detector import StallDetector
@@ -42,7 +42,7 @@ class _Send:
     groups: list[Group] = field(default_factory=list)
     count: int = 0  # of messages
     slots: dict[Limit, int] = field(default_factory=dict)  # permits that its messages have until it ends
-    late: bool = False  # it waited for a limit for too long, and has no permits
+    late: bool = False  # it waited for a limit for too long or the circuit has opened, and it has no permits
     abandoned: bool = False
     replaced: bool = False
 
@@ -180,7 +180,7 @@ class Sender:
             group = self._lines.first(limit)
             if not self._fits(send, group):
                 return send
-            if now - group.since > LOOK_AGAIN:
+            if now - group.since > LOOK_AGAIN or (self.circuit.open and not any(one.probe for one in group.batch)):
                 return send if send.count else _Send(now, [self._lines.pop(limit)], late=True)
             count, lacking = self._take_permits(send, group.batch[0].limits, len(group.batch))
             self._lines.pop(limit)
@@ -219,35 +219,26 @@ class Sender:
                 send.slots[limit] = send.slots.get(limit, 0) + begun
         return begun, lacking
 
-    def limits_have_more(self, limits: Mapping[Limit, int]) -> None:
+    def limits_have_more(self, limits: Sequence[Limit]) -> None:
         """Begin sends of messages that wait for these limits, before all others; from any thread."""
         with self._condition:
             self._lines.notice(limits)
-            self._condition.notify(-(-sum(limits.values()) // self.target.max_batch))
+            permits = sum([limit.permits(self._clock.monotonic()) for limit in limits])
+            self._condition.notify(-(-permits // self.target.max_batch))
 
     def waits_for(self, limit: Limit) -> int:
         """The number of messages without a permit; from any thread."""
         return self._lines.count_of(limit)
 
-    @property
-    def lacking(self) -> list[Limit]:
-        """The limits for which messages wait."""
-        return self._lines.limits
-
     def limited_of(self, report: Report) -> int:
         """The weight of a queue's messages that wait for limits."""
         return self._lines.weight_of(report)
 
-    def withdraw(
-        self, report: Report, which: Callable[[InFlightMessage], bool], *, limited: bool = False
-    ) -> list[InFlightMessage]:
-        """Return messages of a queue that are not being sent, if `which` is true. `limited`: only if they wait for a limit."""
-        if limited and not self._lines.weight_of(report):
-            return []
+    def withdraw(self, report: Report, which: Callable[[InFlightMessage], bool]) -> list[InFlightMessage]:
+        """Return messages of a queue that are not being sent, if `which` is true."""
         with self._condition:
             found = self._lines.withdraw(report, which)
-            if not limited:
-                self._groups = deque(withdraw_from(self._groups, report, which, found))
+            self._groups = deque(withdraw_from(self._groups, report, which, found))
             self._pending -= len(found)
         return found
 
@@ -318,12 +309,10 @@ class Sender:
         return True
 
     def _end(self, send: _Send) -> None:
-        """Free the slots of a send. Late messages had none, and no longer wait."""
+        """Free the slots of a send."""
         now = self._clock.monotonic()
         for limit, count in send.slots.items():
             limit.end(count, now)
-        if send.late:
-            withdraw_limits(message for group in send.groups for message in group.batch)
 
     def _done(self, send: _Send) -> None:
         self._pending -= sum(len(group.batch) for group in send.groups)
