@@ -508,8 +508,9 @@ def test_who_ends_while_a_send_hangs_leaves_the_permits_to_others(worlds: Worlds
     assert sent_after_an_end(worlds) >= 60
 
 
-def test_what_a_queue_wants_that_stands_still_is_not_kept_from_others(worlds: Worlds) -> None:
-    hands = queues_of(worlds, Change("policy:p", '{"match": "g.*", "rate": 50, "per": "policy"}'))
+@pytest.mark.parametrize("rate", [50, 2])
+def test_what_a_queue_wants_that_stands_still_is_not_kept_from_others(worlds: Worlds, rate: int) -> None:
+    hands = queues_of(worlds, Change("policy:p", f'{{"match": "g.*", "rate": {rate}, "per": "policy"}}'))
     hands[0].world.add_many([f"early{n:03}" for n in range(100)], at=0)
     hands[1].world.add_many([f"{n:03}" for n in range(250)], at=1)
     live(hands, 1_000)  # then its primary hangs, and nothing ticks the first one
@@ -518,7 +519,7 @@ def test_what_a_queue_wants_that_stands_still_is_not_kept_from_others(worlds: Wo
     while hands[1].world.elapsed < 4_000:
         live(others, 10)
         still.advance(10)
-    assert len(hands[1].sent) - before >= 0.9 * 50 * 3 - 15
+    assert len(hands[1].sent) - before >= 0.8 * rate * 3 - rate // 4
 
 
 #: The topics of the queues in turns, their limit, and the ms that a send lasts.

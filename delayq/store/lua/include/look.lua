@@ -94,7 +94,7 @@ for i = 1, due_count do
     local stream = topic and streams[topic]
     local forced = tries and find(tries, '^%+0%d') -- a caller has it delivered in spite of pauses and limits
     local bound = stream and bounds[topic]
-    if bound == nil and spends then
+    if stream and bound == nil and spends then
       bound = spends(topic)
     end
     local held = topic and gated and not forced and is_held(topic, bound)
