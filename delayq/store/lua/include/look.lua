@@ -1,8 +1,8 @@
 -- Process `entries`, which are tickets of the queue or of a parked set. A message whose topic is a stream here is
 -- appended. An expired message is buried. A held message is listed for the set of its topic (`aside`). Any other
 -- message is returned. The loop may end before the last entry. The include `leave` completes its removals.
--- The rules of the loop are no functions of their own: two functions made the pull of a lone message 2 to 5 % dearer,
--- because each run creates them anew.
+-- The rules of the loop are no functions, because each run of the script would create them. Two functions made the pull
+-- of a lone message 2 to 5 % dearer.
 -- Needs: entries, their ids, due_count (their number), due_of (some of their due times). The keys queue, pool,
 --   attempts_key, moves, dead, reasons, ended_keys, final, index. The times now, now_text, expiry_now, in_doubt.
 --   Also streams, trims, bounds, spends (`named_topics`), and gated, is_held, unreachable (`held`).
