@@ -59,8 +59,12 @@ SECOND, MINUTE = 1_000, 60_000  # ms
 log = structlog.get_logger()
 
 
-def _check_unused(settings: Settings) -> None:
+def _check(settings: Settings) -> None:
     """Raise ConfigError for settings without an effect, and for mistakes that would be found only later."""
+    if settings.zookeeper:
+        from coordinator.zookeeper.access import access_of
+
+        access_of(settings)
     for name, value in vars(settings).items():
         if name.startswith("zookeeper_") and name != "zookeeper_root" and value and not settings.zookeeper:
             raise ConfigError(f"{variable(name)} does nothing without DELAYQ_ZOOKEEPER: set that, or leave this out")
@@ -96,11 +100,7 @@ class Node:
         self._spans = _spans(tracer_provider, self._clock)
         self._make_coordinator = coordinator or partial(coordinator_for, settings)
         self.routes: Routes = settings.route_table()
-        if settings.zookeeper:
-            from coordinator.zookeeper.access import access_of
-
-            access_of(settings)  # reports mistakes before it waits for Redis
-        _check_unused(settings)
+        _check(settings)
         keys, timeout = Keys(settings.namespace), settings.redis_timeout / 1000
         self.store = Store(settings.redis_url, keys=keys, timeout=timeout, connections=512)
         self._queues: list[int] = []  # of all layouts: the duties share this list, which changes in place
@@ -117,7 +117,6 @@ class Node:
             self.store, self._queues, self.policies, self.routes, settings.redis_url, lambda: self.jobs, self._redis_now
         )
         self._janitor = Janitor(self.store, self._queues, settings.audit_window)
-        self._lately = RecentCounters(self._counted)
         self.ready = False
         self.alarms = Alarms(self.store, self._queues, self._streams, fsync=settings.fsync, accept=settings.accept)
         self.ownership: Ownership | None = None
@@ -133,7 +132,7 @@ class Node:
             complaints=self.own_complaints,
             policies=self.policies,
             observer=observer,
-            lately=self._lately,
+            lately=RecentCounters(self._counted),
             connected=lambda: self.coordinator is None or self.coordinator.connected,
         )
         self._bounds = Bounds(
@@ -280,7 +279,7 @@ class Node:
             every(0, self.trimmer.go_on),
             every(SECOND, line.count),
             every(MINUTE, line.tidy),
-            every(MINUTE, self._lately.tick, first=MINUTE),
+            every(MINUTE, line.lately.tick, first=MINUTE),
         ]
         if (follower := self._follower) is None:
             return duties

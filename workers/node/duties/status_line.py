@@ -81,7 +81,7 @@ class StatusLine:
         self._version = metadata.version("delayq")
         self._observer = observer
         self._recent = RecentLateness(observer.lateness)
-        self._lately = lately
+        self.lately = lately
         self._connected = connected
         self._local = [one.name for one in routes.table if is_local(one, settings.redis_url)]
         self._started = clock.now()
@@ -133,7 +133,7 @@ class StatusLine:
                 "complaints": [one.text[:LONGEST_REASON] for one in complaints],
                 "codes": [one.code for one in complaints],
                 "recent": self._recent.slots(),
-                "lately": self._lately.sum(),
+                "lately": self.lately.sum(),
                 "skew": self._skew.ms,
                 "connected": self._connected(),
                 "longest_send": max((one.longest_send for one in self._senders.values()), default=0),
