@@ -23,7 +23,7 @@ from typer.main import get_command
 from delayq.base.errors import Conflict, DelayqError, InvalidMessage
 from delayq.base.stop_signals import stop_signals
 from delayq.base.terminal import say
-from delayq.cli.options import BadUse
+from delayq.cli.options import BadUse, in_namespace
 from delayq.telemetry.ending import say_last
 
 LONGEST_SENTENCE = 1_000
@@ -129,8 +129,7 @@ def _app(wanted: str) -> typer.Typer:
 
 def _function(place: str) -> Callable[..., int]:
     module, _, name = place.partition(":")
-    function: Callable[..., int] = getattr(import_module(f"delayq.cli.commands.{module}"), name)
-    return function
+    return in_namespace(getattr(import_module(f"delayq.cli.commands.{module}"), name))
 
 
 def _print_version(given: bool) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, cast
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import update_wrapper
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, cast, get_type_hints
 
 import typer
 
@@ -60,6 +63,9 @@ RedisUrl = Annotated[
     str | None,
     option("--redis-url", metavar="URL", help="Redis; default: DELAYQ_REDIS_URL, or ./dev up."),
 ]
+Namespace = Annotated[
+    str | None, option("--namespace", metavar="NAME", help="Namespace in Redis; default: DELAYQ_NAMESPACE, or delayq.")
+]
 ApiUrl = Annotated[
     str | None, option("--api", metavar="URL", help="HTTP API to call in place of Redis; default: DELAYQ_API_URL.")
 ]
@@ -84,6 +90,32 @@ class Due(TypedDict):
     delay_level: int | None
 
 
+#: The namespace that the running command names.
+_namespace: Final[ContextVar[str | None]] = ContextVar("namespace", default=None)
+
+
+def in_namespace(command: Callable[..., int]) -> Callable[..., int]:
+    """Return a command that takes the URL of a Redis with the option --namespace."""
+    given = signature(command).parameters
+    if "redis_url" not in given:
+        return command
+
+    def call(namespace: str | None = None, **options: Any) -> int:
+        _namespace.set(namespace)
+        return command(**options)
+
+    shown: Any = update_wrapper(call, command)  # Typer reads the signature and the annotations
+    del shown.__wrapped__
+    hints = get_type_hints(command, include_extras=True) | {"namespace": Namespace}
+    names = [two for one in given for two in ((one, "namespace") if one == "redis_url" else (one,))]
+    all = {**given, "namespace": Parameter("namespace", Parameter.KEYWORD_ONLY, default=None)}
+    shown.__signature__ = Signature(
+        [all[name].replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]) for name in names]
+    )
+    shown.__annotations__ = hints
+    return call
+
+
 def settings_of(redis_url: str | None) -> Settings:
     """Return the settings of the environment, with the named Redis. Raises ConfigError.
 
@@ -98,7 +130,8 @@ def settings_of(redis_url: str | None) -> Settings:
         if os.environ.get(variable("api_url")):
             raise BadUse(f"the HTTP API has no endpoint for this command: give --redis-url, or {variable('redis_url')}")
         redis_url = noted_url()
-    settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
+    given = {"redis_url": redis_url, "namespace": _namespace.get()}
+    settings = load_settings(**{name: value for name, value in given.items() if value is not None})
     parse(settings.redis_url)
     return settings
 
@@ -133,7 +166,10 @@ def api_url_of(redis_url: str | None, api: str | None) -> str | None:
         raise BadUse("--api and --redis-url exclude each other: remove one of them")
     if api == "":
         raise BadUse("--api: write the URL of the HTTP API, such as https://delayq.example.com")
-    return api if redis_url is not None else api or os.environ.get(variable("api_url")) or None
+    url = api if redis_url is not None else api or os.environ.get(variable("api_url")) or None
+    if url is not None and _namespace.get() is not None:
+        raise BadUse("--namespace is for Redis, and the HTTP API has one of its own: remove it, or give --redis-url")
+    return url
 
 
 def connect_any(redis_url: str | None, api: str | None, *, check_routes: bool = True) -> Client:

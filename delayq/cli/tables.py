@@ -141,7 +141,7 @@ class TableOptions:
 
         spread = duration("--window", self.window)
         given = {
-            "redisUrl": self.settings.redis_url, "topic": table.topic, "tags": table.tags,
+            "redisUrl": self.settings.redis_url, "namespace": self.settings.namespace, "topic": table.topic, "tags": table.tags,
             "idColumns": ",".join(table.id_columns), "past": self.past, "run": self.run_name, "rejects": self.rejects,
             "rate": str(self.rate) if self.rate else "", "window": "" if spread is None else str(spread),
             "again": "true" if again else "", "checkRoutes": "false" if self.no_route_check else "",

@@ -37,6 +37,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: The address of Redis, which replaces the DELAYQ_REDIS_URL of the driver. 'env:NAME' and 'file:PATH' keep a
     #: password out of Spark's own pages: the driver reads them.
     redis_url: str = ""
+    #: The namespace there, which replaces the DELAYQ_NAMESPACE of the driver.
+    namespace: str = ""
     #: The topic of rows without one in a column `topic`.
     topic: str = ""
     #: The tags of rows without any in a column `tags`.
@@ -96,6 +98,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     #: As for writing.
     redis_url: str = ""
+    namespace: str = ""
     #: Only messages of this topic; the others are still read.
     topic: str = ""
     #: Only messages due from then on (Unix ms, or RFC 3339): earlier ones cost nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from delayq.base.errors import ConfigError, MissingExtra
 from delayq.config import Settings, load_settings
@@ -65,7 +65,7 @@ class DefaultSource(DataSource):
 
         options = WriteOptions.parse(self.options)
         check_columns(arrow_schema(schema), options.id_columns, options.topic)
-        job = Job(options, Handed.of(_settings(options.redis_url)))
+        job = Job(options, Handed.of(_settings(options)))
         job.begin(stream=stream)
         return job
 
@@ -79,7 +79,7 @@ class DefaultSource(DataSource):
         from delayq.spark.jobs.reading import MessageReader, PushingReader
 
         options = ReadOptions.parse(self.options)
-        settings = Handed.of(_settings(options.redis_url)).settings
+        settings = Handed.of(_settings(options)).settings
         return (PushingReader if options.push_filters else MessageReader)(schema, options, settings)
 
 
@@ -90,6 +90,6 @@ def _need_pyarrow() -> None:
         raise MissingExtra("the data source", "spark") from None
 
 
-def _settings(url: str) -> Settings:
-    given: dict[str, Any] = {"redis_url": url} if url else {}
-    return load_settings(**given)
+def _settings(options: WriteOptions | ReadOptions) -> Settings:
+    given = {"redis_url": options.redis_url, "namespace": options.namespace}
+    return load_settings(**{name: value for name, value in given.items() if value})

@@ -12,8 +12,10 @@
 {{- if .Values.zookeeper.hosts }}
 - name: DELAYQ_ZOOKEEPER
   value: {{ .Values.zookeeper.hosts | quote }}
+{{- with .Values.zookeeper.root }}
 - name: DELAYQ_ZOOKEEPER_ROOT
-  value: {{ .Values.zookeeper.root | quote }}
+  value: {{ . | quote }}
+{{- end }}
 {{- end }}
 {{- if or .Values.routes.table .Values.routes.existingSecret }}
 - name: DELAYQ_ROUTES

@@ -37,7 +37,8 @@ def export(
 
     settings = settings_of(redis_url)
     given = {
-        "redisUrl": settings.redis_url, "topic": topic, "queues": queues, "dueFrom": _ms("--due-from", due_from),
+        "redisUrl": settings.redis_url, "namespace": settings.namespace, "topic": topic, "queues": queues,
+        "dueFrom": _ms("--due-from", due_from),
         "dueTo": _ms("--due-to", due_to),
         "dead": "true" if dead else "",
     }  # fmt: skip

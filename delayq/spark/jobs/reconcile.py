@@ -162,7 +162,8 @@ def _found(expected: DataFrame, options: WriteOptions) -> DataFrame:
     """The existing messages of the topics in the table."""
     spark = expected.sparkSession
     spark.dataSource.register(DefaultSource)
-    reader = spark.read.format("delayq").option("redisUrl", options.redis_url).option("state", "all")
+    where = {"redisUrl": options.redis_url, "namespace": options.namespace}
+    reader = spark.read.format("delayq").options(**where).option("state", "all")
     if options.topic and "topic" not in expected.columns:
         return reader.option("topic", options.topic).load()
     topics = [
