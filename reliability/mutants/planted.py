@@ -1039,6 +1039,22 @@ _SOURCE = (
         ("tests/workers/test_trimming.py",),
         (),
     ),
+    Planted(
+        "a key that lies in another namespace",
+        "delayq/store/keys.py",
+        'return f"{self.namespace}:rate:{name}"',
+        'return f"delayq:rate:{name}"',
+        ("tests/store/test_namespaces.py",),
+        (),
+    ),
+    Planted(
+        "a topic of a namespace whose stream is a key of delayq",
+        "delayq/domain/message.py",
+        "(namespace != NAMESPACE and _OWN_NAMES.fullmatch(topic))",
+        "False",
+        ("tests/store/test_namespaces.py",),
+        (),
+    ),
 )
 
 PLANTED = (
