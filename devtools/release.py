@@ -61,7 +61,7 @@ git commit --all --message "Release {0}"
 ./dev release {0} --dry-run
 """
 PUBLISH: Final = """\
-git tag v{0} && git tag clients/go/v{0} && git push origin v{0} clients/go/v{0}
+git tag v{0} && git tag clients/go/v{0} && git push origin HEAD v{0} clients/go/v{0}
 twine upload dist/delayq-{0}-py3-none-any.whl dist/delayq-{0}.tar.gz
 npm publish --access public dist/delayq-client-{0}.tgz
 mvn deploy:deploy-file -Durl=$MAVEN_URL -DrepositoryId=$MAVEN_ID -DpomFile=clients/java/pom.xml -Dfile=dist/delayq-client-{0}.jar

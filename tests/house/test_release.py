@@ -64,7 +64,7 @@ def test_the_commands_publish_every_part_after_the_rehearsal(
     ]
     for name, _, _ in release.FILES.values():
         assert any(f"dist/{name.format('0.87.6')}" in line for line in printed[3:]), name
-    assert any("push origin v0.87.6 clients/go/v0.87.6" in line for line in printed)
+    assert any("push origin HEAD v0.87.6 clients/go/v0.87.6" in line for line in printed)
     assert release.version_of(copy) == "0.87.6"
 
 
