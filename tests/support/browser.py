@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -162,11 +162,14 @@ def load(page: Page, url: str) -> None:
 
 def violations(page: Page, *rules: str) -> list[str]:
     """What axe finds wrong with a page by these rules, or by all, a line each."""
-    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    options: dict[str, Any] = {"resultTypes": ["violations"], "elementRef": False, "selectors": False}
     if rules:
         options["runOnly"] = list(rules)
-    found = Axe().run(page, options=options).response["violations"]
-    return [f"{one['id']}: {node['html']}" for one in found for node in one["nodes"]]
+    if not page.evaluate("'axe' in globalThis"):
+        page.evaluate(AXE_SCRIPT)
+    lines = "(all) => all.violations.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html}`))"
+    found: list[str] = page.evaluate(f"(options) => axe.run(options).then({lines})", options)
+    return found
 
 
 def resize(page: Page, width: int, height: int) -> None:
