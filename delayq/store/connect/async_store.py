@@ -124,7 +124,7 @@ class AsyncStore:
 
     async def end(self, exchange: Exchange) -> list[Any]:
         """Return the answers to the commands that were begun. Calling it again is an error."""
-        while isinstance(exchange, SingleExchange) and exchange.on_its_way:
+        while isinstance(exchange, SingleExchange):
             is_good = False
             try:
                 if exchange.link is not None and exchange.error is None:
