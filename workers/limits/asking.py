@@ -27,7 +27,6 @@ from workers.limits.slots import SlotLimit
 AT_A_TIME: Final = 200
 LONGEST_WAIT: Final = 60_000
 REMEMBERED: Final = 10_000  # topics whose limits are cached
-PAUSE: Final = 100  # ms after an unexpected error
 #: ms without an answer of a server after which its limits count as short.
 SILENT: Final = 300
 log = structlog.get_logger()
@@ -107,7 +106,7 @@ class _Asker:
                 self.tick()
             except Exception:
                 _failed()
-                self._sleep(PAUSE)
+                self._sleep(IDLE)
             self._sleep()
         self._give_back()
 

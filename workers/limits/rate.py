@@ -22,9 +22,8 @@ SHORTEST_LIFE: Final = 100
 #: At most this part of the burst is valid at a time, and may be used at once. A small burst counts as larger: this part of it
 #: is at least the permits of the shortest life. Otherwise the bucket would overflow between two requests.
 VALID: Final = 2 / 3
-#: The shortest time between two requests in ms, and the longest while permits are short.
+#: The shortest time between two requests in ms. While permits are short, IDLE is the longest.
 QUICKEST: Final = 10
-LONGEST_WAIT: Final = 1_000
 #: A node that just got a permit asks later than others, by this part of the time between two permits.
 YIELD: Final = 0.1
 #: ms for which a bucket with too few permits is asked only for needed ones. Otherwise permits are kept ready: twice the sends
@@ -171,7 +170,7 @@ class RateLimit(Limit):
             self._permits[until] = self._permits.get(until, 0) + answer.count
             self._not_before = asked_at + round(self._pause(answer, asked_at))
         else:  # the number is unknown, or it is 0
-            self._short_until, self._not_before = asked_at + SHORT, asked_at + LONGEST_WAIT
+            self._short_until, self._not_before = asked_at + SHORT, asked_at + IDLE
         if self.is_short(asked_at) or answer.count < self._asked:  # the request may have come too late
             return self._not_before
         return asked_at + IDLE if self._senders or self._turns else None
@@ -189,8 +188,8 @@ class RateLimit(Limit):
         if granted.count:
             self._got_at = asked_at
             full = 0.8 * self._burst * each  # the bucket would overflow without a request by then
-            return max(QUICKEST, min(2.5 * granted.wait, full, LONGEST_WAIT)) * random.uniform(0.8, 1.2)
-        if granted.wait > LONGEST_WAIT:
-            return LONGEST_WAIT
+            return max(QUICKEST, min(2.5 * granted.wait, full, IDLE)) * random.uniform(0.8, 1.2)
+        if granted.wait > IDLE:
+            return IDLE
         waited = asked_at + granted.wait - self._got_at
         return granted.wait + YIELD * each * each / (waited + each) + random.uniform(0, 2)

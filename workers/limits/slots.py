@@ -20,12 +20,8 @@ from workers.limits.limit import IDLE, Limit
 #: after the request, and a hung send is given up late.
 USED_AGAIN: Final = 800
 BESIDES: Final = 1_500
-#: ms between two requests, about. While slots are short, a slot is given back after GIVEN_BACK ms, and others are taken within
-#: APART ms from then on.
+#: ms between two requests, about. While slots are short, others are taken within EVERY ms after a slot is given back.
 EVERY: Final = 50
-GIVEN_BACK: Final = 5
-APART: Final = 40
-AFTER_ERROR: Final = 1_000
 #: Makes the names of this process's slots unique.
 _MAKER: Final = secrets.token_hex(8)
 
@@ -104,7 +100,7 @@ class SlotLimit(Limit):
                 slot = heappop(self._in_use)
                 (self._free if slot.until > now and not self._closed else self._given).append(slot)
             called = self._call(now)
-            again = now + GIVEN_BACK if self._given else min([slot.until for slot in self._free], default=now + EVERY)
+            again = now if self._given else min([slot.until for slot in self._free], default=now + EVERY)
         self._soon(self, max(self._not_before, again))
         for listener in called:
             listener.limits_have_more([self])
@@ -136,7 +132,7 @@ class SlotLimit(Limit):
             return None, self._not_before
         self._not_before = now + EVERY
         if self._contended and given and not self._gave:
-            wanted, self._not_before, self._gave = 0, now + random.randint(1, APART), True
+            wanted, self._not_before, self._gave = 0, now + random.randint(1, EVERY), True
         elif self._contended and wanted:
             given, self._gave = [], False
         self._calls += 1
@@ -154,7 +150,7 @@ class SlotLimit(Limit):
         slots = [_Slot(asked_at + life, asked_at + USED_AGAIN, name) for name in names]
         if not heard:
             self._given += [*given, *slots]
-            self._not_before, self._short, self._contended = asked_at + AFTER_ERROR, True, True
+            self._not_before, self._short, self._contended = asked_at + IDLE, True, True
         else:
             (self._given if self._closed else self._free).extend(slots)
             if wanted:
