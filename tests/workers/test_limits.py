@@ -549,7 +549,9 @@ def test_every_queue_gets_its_share_of_a_limit_whatever_is_due_first(
     seconds = 24 if policy.get("rate") == 5 else 10
     gone = gone_in(hands, 1_000 * seconds, lasts)
     assert sum(gone) >= (0.7 if lasts else 0.9) * seconds * policy.get("rate", 60)  # other nodes get slots in between
-    assert min(gone) >= 0.4 * sum(gone) / 16, gone
+    # Nodes take slots in turns of a second, see test_permits.
+    for some in [gone[node::3] for node in range(3)] if lasts else [gone]:
+        assert min(some) >= 0.4 * sum(some) / len(some), gone
 
 
 def gone_in(hands: list[Hand], ms: int, lasts: int) -> list[int]:

@@ -26,10 +26,8 @@ VALID: Final = 2 / 3
 QUICKEST: Final = 10
 #: A node that just got a permit asks later than others, by this part of the time between two permits.
 YIELD: Final = 0.1
-#: ms for which a bucket with too few permits is asked only for needed ones. Otherwise permits are kept ready: twice the sends
-#: that begin in LATELY, and this part of the permits of one life.
+#: ms for which a bucket with too few permits is asked only for needed ones. Otherwise permits are kept ready.
 SHORT: Final = 2_000
-READY: Final = 1 / 8
 #: A node asks for the permits that it can use while they are valid, by its recent use, and MORE.
 MORE: Final = 500
 #: A release takes permits that last for at least TRIP ms, because of its round trip.
@@ -141,7 +139,7 @@ class RateLimit(Limit):
         While permits are short, other nodes need them. And a lone message must not use up a saved burst.
         """
         pace = int(self._count_begun(0, now))
-        return pace if self.is_short(now) else min(2 * pace + int(self._made * READY), self._made)
+        return pace if self.is_short(now) else min(2 * pace + 1, self._made)
 
     def _is_low(self, now: int) -> bool:
         return sum(self._permits.values()) < self._low and not self.is_short(now)

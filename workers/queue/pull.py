@@ -14,10 +14,8 @@ from delayq.store.commands import Command, Head, Listed, Now, Outdated, Pulled, 
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
-from workers.queue.topics import Topics
+from workers.queue.topics import APPENDED_AT_ONCE, Topics
 
-#: The most messages that a pull reads if it appends them, because other clients wait until its script ends.
-APPEND_LOOK = 200
 #: The bytes of messages that a pull asks for. A failed pull halves them, because the network may be too slow for its answer.
 MOST_BYTES: Final = 8 * 1024 * 1024
 LEAST_BYTES: Final = 16 * 1024
@@ -55,7 +53,7 @@ class Pulling:
         self._topics = topics
         self._clock = context.clock
         self._flood = Flood()
-        self._look = min(context.bounds.look, APPEND_LOOK) if topics.local else context.bounds.look
+        self._look = min(context.bounds.look, APPENDED_AT_ONCE) if topics.local else context.bounds.look
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
         self._read_all = False  # the last pull came to the end of what was due

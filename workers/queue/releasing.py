@@ -22,12 +22,9 @@ from workers.queue import ordering
 from workers.queue.in_flight import InFlight
 from workers.queue.queue_context import QueueContext
 from workers.queue.share import Share
-from workers.queue.topics import Topics
+from workers.queue.topics import APPENDED_AT_ONCE, Topics
 
-#: The most messages of one release, the most that it appends to streams, and its most topics. Other clients of Redis wait
-#: while its script runs.
-MOST_AT_ONCE: Final = 500
-APPENDED_AT_ONCE: Final = 200
+#: The most topics of one release. Other clients of Redis wait while its script runs.
 TOPICS_AT_ONCE: Final = 64
 #: The most releases of sets of routes and keys in a tick.
 SETS_AT_ONCE: Final = 8
@@ -45,12 +42,13 @@ class Release(msgspec.Struct, frozen=True):
 class _Turn:
     """The bounds of the releases of one tick, and the releases chosen so far."""
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, most: int, now: int) -> None:
+        self.most = most  # messages of one release
         self.now = now
         self.counts: dict[str, int] = {}  # by topic
         self.others: dict[str, tuple[int, float]] = {}  # by the name of another set: the count, and where to begin
         self.permits: dict[str, tuple[RateLimit, Permits]] = {}  # by topic, for messages that are appended
-        self.left = MOST_AT_ONCE
+        self.left = most
         self.to_append = APPENDED_AT_ONCE
         self.shares: dict[Share, int] = {}  # how many messages each has room for
         self.limits: dict[Limit, int] = {}  # how many messages of each short limit may still be released
@@ -63,7 +61,7 @@ class _Turn:
     def room_of(self, share: Share) -> int:
         """How many messages may be released for a target."""
         if share not in self.shares:
-            self.shares[share] = share.may_come_back(MOST_AT_ONCE)
+            self.shares[share] = share.may_come_back(self.most)
         return self.shares[share]
 
 
@@ -107,7 +105,7 @@ class Releasing:
             self._to_look_at = len(parked)
             there = {limit: dict.fromkeys(filter(parked.__contains__, names)) for limit, names in self._waiting.items()}
             self._waiting = {limit: names for limit, names in there.items() if names}
-        turn = _Turn(self._context.clock.monotonic())
+        turn = _Turn(self._context.bounds.look, self._context.clock.monotonic())
         last: Head = (unix, b"\xff") if read_up_to is None else min((unix, b"\xff"), read_up_to)
         for name in parked.first(min(self._to_look_at, LOOKED_AT_ONCE)):
             if turn.full:
@@ -134,7 +132,7 @@ class Releasing:
         share = self._shares.get(ParkedSet.of_route(route.name) if route is not None else name)
         if share is None or (topic is not None and not self._in_flight.has_few_of(name)):
             return
-        count = min(turn.room_of(share), turn.left, ordering.MOST if topic is not None else MOST_AT_ONCE)
+        count = min(turn.room_of(share), turn.left, ordering.MOST if topic is not None else turn.most)
         if count <= 0:
             return
         self.in_backlog = True

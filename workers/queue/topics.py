@@ -22,6 +22,8 @@ from workers.limits.rate import life_and_burst
 
 #: The most topics that a pull gets. Further topics replace the oldest.
 MOST = 256
+#: The most messages that a script appends to streams, because other clients wait until it ends.
+APPENDED_AT_ONCE: Final = 200
 #: ms until the streams that take nothing are asked again.
 ASK_EVERY: Final = 10_000
 log = structlog.get_logger()
