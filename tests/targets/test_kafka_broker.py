@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.cimpl import NewTopic
 
 from delayq.domain.routes import Route
 from delayq.targets import Delivery, Result
@@ -128,21 +124,6 @@ def test_a_record_of_a_fixed_topic_has_the_messages_own_topic(kafka: Kafka, open
     assert [one.topic for one in KafkaAdapter(kafka).read(f"all.{topic}", 2)] == ["a:b", "c"]
 
 
-def test_several_partitions_each_keep_the_order_of_their_keys(kafka: Kafka, opened: Open, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.servers, "log_level": 2})
-    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result()
-    target = opened()
-    for number in range(20):
-        batch = [delivery(f"{key}-{number}", topic=topic, ordering_key=key) for key in "abcdefgh"]
-        assert outcomes(target.send(batch, SEND_SECONDS)) == ["ok"] * 8
-    records = consume(kafka.servers, topic, 160)
-    for key in "abcdefgh":
-        mine = [record for record in records if record.key() == key.encode()]
-        assert len({record.partition() for record in mine}) == 1
-        assert [dict(record.headers() or {})["id"] for record in mine] == [f"{key}-{n}".encode() for n in range(20)]
-    assert len({record.partition() for record in records}) > 1
-
-
 # -- refusals ------------------------------------------------------------------------------------------------------------
 
 
@@ -155,37 +136,6 @@ def test_one_that_is_too_large_is_rejected_and_its_neighbours_arrive(kafka: Kafk
     assert results[20].reason == "Broker: Message size too large (MSG_SIZE_TOO_LARGE)"
     assert "Message size too large" in results[30].reason
     assert set(map(int, ids(kafka, topic, 38))) == set(range(40)) - sizes.keys()
-
-
-def test_a_record_that_the_topic_does_not_take_is_rejected_and_its_neighbours_arrive(
-    kafka: Kafka, opened: Open, topic: str
-) -> None:
-    make_topic(kafka.servers, topic, {"cleanup.policy": "compact"})  # it takes no record without a key
-    batch = [delivery(id, topic=topic, keys=() if id == "b" else (id,)) for id in "abc"]
-    results = opened().send(batch, SEND_SECONDS)
-    assert outcomes(results) == ["ok", "rejected", "ok"]
-    assert results[1].reason == "Broker: Broker failed to validate record (INVALID_RECORD)"
-    assert sorted(ids(kafka, topic, 2)) == ["a", "c"]
-
-
-def test_a_right_that_was_revoked_is_no_fault_of_its_messages(kafka: Kafka, opened: Open, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.servers, "log_level": 2})
-    make_topic(kafka.servers, topic, {})
-    target = opened(f"kafka://{kafka.login_servers}", **PLAIN, **{"sasl.password": PASSWORD})
-    assert sent(target, "first", topic)
-    rule = (
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.WRITE,
-        AclPermissionType.DENY,
-    )  # fmt: skip
-    binding, which = AclBinding(*rule), AclBindingFilter(*rule)
-    admin.create_acls([binding])[binding].result()
-    (refused,) = eventually(
-        lambda: [one for one in target.send([delivery("a", topic=topic)], SEND_SECONDS) if one.outcome != "ok"],
-        "the broker applies the rule",
-    )
-    assert refused == Result.unavailable("Broker: Topic authorization failed (TOPIC_AUTHORIZATION_FAILED)")
-    admin.delete_acls([which])[which].result()
-    eventually(lambda: sent(target, "b", topic), "it is delivered again")
 
 
 def test_a_password_may_be_in_a_file_and_a_certificate_is_verified(
@@ -284,21 +234,6 @@ def test_what_never_left_the_producer_is_not_sent_once_its_outcome_is_told(
     assert outcomes(results) == ["unknown"] * 50
     eventually(lambda: sent(target, "last", topic, SHORT), "the last is delivered")
     assert set(ids(kafka, topic, 1)) == {"last"}  # the topic was not known yet: nothing was on its way
-
-
-def test_when_the_queue_is_full_the_rest_was_not_sent(kafka: Kafka, opened: Open, topic: str) -> None:
-    target = opened(seconds=SHORT, **{"queue.buffering.max.messages": 10})
-    eventually(lambda: sent(target, "first", topic, SHORT), "the first is delivered")
-    eventually(lambda: len(target._main._producer) == 0, "the first has left the producer's queue")
-    kafka.pause()
-    try:
-        results = timed_out(target, [delivery(str(number), topic=topic) for number in range(20)])
-    finally:
-        kafka.resume()
-    assert outcomes(results) == ["unknown"] * 10 + ["unavailable"] * 10
-    assert results[-1].reason == "the producer's queue is full"
-    eventually(lambda: sent(target, "last", topic, SHORT), "the last is delivered")
-    assert not {str(number) for number in range(10, 20)} & set(ids(kafka, topic, 2))
 
 
 def threads_of_librdkafka() -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from delayq.domain.routes import Route
 from delayq.targets.kafka.target import KafkaTarget
@@ -44,25 +43,6 @@ def target(pair: Kafka, closing: Closing) -> KafkaTarget:
 def sent(target: KafkaTarget, id: str, topic: str) -> bool:
     """Whether one attempt delivers the message."""
     return outcomes(target.send([delivery(id, topic=topic)], SEND_SECONDS)) == ["ok"]
-
-
-def test_a_topic_that_is_missing_or_deleted_is_no_fault_of_its_messages(
-    pair: Kafka, target: KafkaTarget, topic: str
-) -> None:
-    def refused() -> bool:
-        (result,) = target.send([delivery("a", topic=topic)], SEND_SECONDS)
-        assert result.outcome in ("ok", "unavailable")
-        return result.outcome != "ok"
-
-    assert refused()
-    make_topic(pair.servers, topic, {})
-    eventually(lambda: sent(target, "b", topic), "it is delivered once the topic is there")
-    admin = AdminClient({"bootstrap.servers": pair.servers, "log_level": 2})
-    admin.delete_topics([topic])[topic].result()
-    eventually(refused, "the target learns of it")
-    make_topic(pair.servers, topic, {})
-    eventually(lambda: sent(target, "c", topic), "it is delivered once the topic is there again")
-    assert KafkaAdapter(pair).read(topic, 1)[-1].id == "c"
 
 
 def test_without_enough_replicas_nothing_counts_as_delivered(pair: Kafka, target: KafkaTarget, topic: str) -> None:

@@ -115,18 +115,3 @@ def test_a_topic_that_there_is_not_takes_nothing_until_it_is_made(rocketmq: Rock
     assert results[0].reason.startswith("TOPIC_NOT_FOUND: ") and missing in results[0].reason
     rocketmq.create_topic(missing)
     eventually(lambda: send(target, delivery("a", topic=missing)) == ["ok"], "the proxy has heard of it")
-
-
-def test_a_broker_that_stands_still_leaves_open_what_it_took(rocketmq: RocketMQ, opened: Open, topic: str) -> None:
-    target = opened()
-    assert send(target, delivery("before", topic=topic)) == ["ok"]
-    rocketmq.pause()
-    try:
-        results = target.send([delivery("during", topic=topic)], SHORT)
-    finally:
-        rocketmq.resume()
-    assert outcomes(results) == ["unknown"]
-    assert "no answer in time" in results[0].reason
-    eventually(lambda: send(target, delivery("after", topic=topic)) == ["ok"], "it goes on")
-    ids = {one.id for one in read(rocketmq, topic, 2)}
-    assert {"before", "after"} <= ids <= {"before", "during", "after"}

@@ -58,14 +58,6 @@ def test_the_route_names_and_trims_the_stream(streams: Streams, server: ServerUn
     assert 100 <= server.admin.xlen("events:orders") < 450
 
 
-def test_only_the_message_whose_key_is_no_stream_is_rejected(streams: Streams, server: ServerUnderTest) -> None:
-    server.admin.set("wrong", "a string")
-    results = streams(server.port).send([delivery("a"), delivery("b", topic="wrong"), delivery("c")], 2.0)
-    assert outcomes(results) == ["ok", "rejected", "ok"]
-    assert "WRONGTYPE" in results[1].reason
-    assert server.admin.xlen("orders") == 2
-
-
 def test_a_server_that_is_not_there_or_full_took_nothing(streams: Streams, server: ServerUnderTest) -> None:
     batch = [delivery("a"), delivery("b")]
     assert outcomes(streams(free_port()).send(batch, 2.0)) == ["unavailable", "unavailable"]
