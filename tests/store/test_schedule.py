@@ -147,16 +147,6 @@ def test_repeating_the_call_after_reschedules_or_a_retry_is_no_conflict_and_tell
     assert q.state() == State(queue={"a": 30_000, "b": 35_000, "c": 25_000}, attempts={"c": 1})
 
 
-def test_repeating_the_call_of_a_discarded_letter_is_told_and_makes_nothing(q: Queue) -> None:
-    q.retention = Retention(window=1_000)
-    q.given(row("a", at=20_000))
-    q.bury(q.take_one(now=20_000))
-    assert q.discard("a") == [True]
-    assert q.schedule(row("a", at=20_000), now=21_000).others == {0: ("discarded", None)}
-    assert q.state() == State(final={"a": ("discarded", 20_000)})
-    assert q.schedule(row("a", at=90_000), now=21_001).others == {}
-
-
 def test_an_ended_id_says_so_within_the_window_and_is_free_behind_it(q: Queue) -> None:
     q.retention = Retention(window=1_000)
     q.given(row("a", at=20_000, given=True), row("b", at=30_000))
