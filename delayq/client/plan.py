@@ -57,7 +57,7 @@ def find_places(context: Context, behind: Iterable[tuple[str, int]]) -> Plan[lis
         else:
             layouts.take(listed)
     nowhere = unread or StoreUnavailable(
-        "the queues are closed, but delayq:meta lists no newer layout; repeat the last `delayq reshard`"
+        "the queues are closed, but Redis lists no newer layout; repeat the last `delayq reshard`"
     )
     found = (layouts.place(id, queue) for id, queue in wanted)
     return [nowhere if place is None else place for place in found]

@@ -14,7 +14,7 @@ from delayq.domain.words import counted
 from delayq.store.commands import QueueStats
 
 _BUMP: Final = "delayq era bump"
-_LATER: Final = "of a later era than the current one, {era}, as when delayq:meta was restored or edited"
+_LATER: Final = "of a later era than the current one, {era}, as when the era in Redis was restored or edited"
 
 
 class _Seen(msgspec.Struct, frozen=True):

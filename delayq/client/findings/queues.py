@@ -42,7 +42,7 @@ def check_reshard(facts: Facts) -> Iterator[Check]:
     newest, stats = facts.layouts[-1], facts.stats
     shut = [one.queue for one in stats if one.closed and one.queue in newest.numbers]
     if shut:
-        text = f"{name_queues(shut)} closed, but delayq:meta lists no newer layout: no message can be scheduled there"
+        text = f"{name_queues(shut)} closed, but Redis lists no newer layout: no message can be scheduled there"
         mend = "repeat the last `delayq reshard`: it finds the newer layout again"
         yield Check("reshard", FAIL, text, mend)
     old = [one for one in stats if one.queue not in newest.numbers]
