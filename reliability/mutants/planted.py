@@ -626,8 +626,8 @@ _SOURCE = (
     Planted(
         "a message that has no room and is left to nobody",
         "delayq/store/lua/consumer/receive.lua",
-        "      keep(id, count or 0)\n",
-        "      fits = false\n",
+        "      set_state(id, 'W', '/', count or 0, 0, '', '')\n",
+        "",
         _CONSUMERS,
         (),
     ),

@@ -227,8 +227,7 @@ def _take(this: _Call, wanted: Sequence[_Share]) -> Plan[None]:
         if isinstance(answer, ReceivedEntries):
             _add(this, share.place, answer)
         elif isinstance(answer, UnknownGroup):
-            gone = f"the group {this.consumer.group} is deleted meanwhile; receive again"
-            this.failed.append(StoreUnavailable(gone))
+            this.failed.append(StoreUnavailable(f"the group {this.consumer.group} is deleted meanwhile; receive again"))
         elif failure := failure_of(this.consumer, this.streams.by_place[share.place], answer):
             this.failed.append(failure)
 
@@ -249,8 +248,8 @@ def _add(this: _Call, place: str, answer: ReceivedEntries) -> None:
             continue
         message = message_of(group, place, entry, answer.making)
         if entry.exhausted:
-            spent = GivenUp(this.streams.by_place[place], entry.lease, message, reason)
-            this.spent.append((len(this.messages), spent))
+            given_up = GivenUp(this.streams.by_place[place], entry.lease, message, reason)
+            this.spent.append((len(this.messages), given_up))
         else:
             this.messages.append(message)
 

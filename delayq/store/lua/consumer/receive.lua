@@ -256,13 +256,6 @@ local function join(id, fields, name, fits, count)
   join_lane(lane, id)
 end
 
--- Keep a new entry without an ordering key for the next call, because the answer has no room for it.
-local function keep(id, count)
-  set_state(id, 'W', '/', count, 0, '', '')
-  set_end(id, '', digits(now))
-  pending[#pending + 1] = id
-end
-
 -- Read pending entries that consumers of Redis left, from `adopted` on: their leases have ended. Return them with how often
 -- each was received, and whether there may be more. delayq reads new entries after all of these, so none of them is its own.
 local function adopt(count)
@@ -382,8 +375,10 @@ while is_new and #taken < most and looked < MOST_LOOKED and not is_full and wait
       is_alike = false
       add(id, fields, count + 1, 0, '', '')
       pending[#pending + 1] = id
-    elseif is_wanted and lane == '' then
-      keep(id, count or 0)
+    elseif is_wanted and lane == '' then -- the answer has no room for it: the next call leases it
+      set_state(id, 'W', '/', count or 0, 0, '', '')
+      set_end(id, '', digits(now))
+      pending[#pending + 1] = id
     elseif is_wanted then
       is_alike = is_alike and not is_adopting
       join(id, fields, lane, fits, count or 0)
