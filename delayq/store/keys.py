@@ -135,7 +135,9 @@ class QueueKeys:
         return f"{self.prefix}stream:{topic}"
 
 
-_queue_keys = lru_cache(maxsize=4096)(QueueKeys)
+@lru_cache(maxsize=4096)
+def _queue_keys(namespace: str, queue: int) -> QueueKeys:
+    return QueueKeys(namespace, str(queue))
 
 
 class ConsumerKeys:
@@ -189,7 +191,7 @@ class Keys:
 
     def queue(self, queue: int) -> QueueKeys:
         """Return the keys of queue number `queue`."""
-        return _queue_keys(self.namespace, str(queue))
+        return _queue_keys(self.namespace, queue)
 
     def consumers(self, stream: str, group: str) -> ConsumerKeys:
         """Return the keys of a consumer group of a stream."""
