@@ -22,7 +22,6 @@ from tests.house.processes import ROOT
     ("line", "says"),
     [
         ("", "no command given"),
-        ("downgrade", "unknown command 'downgrade'"),
         ("up --api-port 65536", "'65536' is not a port"),
         ("up --workers 2", "several workers need a ZooKeeper that assigns the queues; add --zookeeper"),
         ("up extra", "unrecognized arguments: extra"),
@@ -30,14 +29,7 @@ from tests.house.processes import ROOT
         ("up --redis-url redis://h --data d", "--redis-url starts no server"),
         ("up --demo --redis-url redis://h", "--demo deletes its data at the end"),
         ("up --redis-url http://h", "a Redis URL must begin with redis://"),
-        ("test --long --all", "--all includes --long"),
-        ("check everything", "check takes only --fix"),
-        ("bench", "bench needs a name"),
-        ("brokers start kafka", "brokers needs up, down or fetch"),
-        ("openapi now", "openapi takes no arguments"),
         ("release", "release needs a version such as 0.2.0"),
-        ("release v0.2.0", "release needs a version such as 0.2.0"),
-        ("release 0.2.0 --publish", "takes only --dry-run"),
     ],
 )
 def test_wrong_use_is_refused(line: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,28 +55,6 @@ def test_help_names_every_command_and_wrong_use_is_one_sentence(tmp_path: Path) 
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("dev: up: DELAYQ_API_PORT: 'http' is not a port")
     assert refused.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "extra", "chosen"),
-    [
-        ("test", "test", "-m|not long and not release"),
-        ("test -k word", "test", "-m|not long and not release|-k|word"),
-        ("test --long -x", "dev", "-m|long|-x"),
-        ("test --all", "dev", ""),
-        ("test test_it.py::test_one", "test", "{here}/test_it.py::test_one"),
-        ("test --long test_it.py", "dev", "-m|long|{here}/test_it.py"),
-    ],
-)
-def test_a_layer_or_a_path_chooses_the_tests(
-    line: str, extra: str, chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DELAYQ_TEST_ALL", "")  # --all sets it; this restores it
-    (tmp_path / "test_it.py").touch()
-    extras, command = commandline.plan(line.split(), str(tmp_path))
-    assert extras == {extra}
-    assert command[9:] == [word for word in chosen.format(here=tmp_path).split("|") if word]
-    assert os.environ["DELAYQ_TEST_ALL"] == ("1" if "--all" in line else "")
 
 
 def test_the_commands_of_the_pages_and_of_ci_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,20 +108,6 @@ def test_up_installs_what_the_targets_of_its_routes_need(
     assert commandline.plan(["up"], str(tmp_path))[0] == {"server"} | extras
     monkeypatch.setenv("DELAYQ_TRACES", "otlp")
     assert commandline.plan(["up"], str(tmp_path))[0] == {"server", "tracing"} | extras
-
-
-@pytest.mark.parametrize(
-    ("line", "extras"),
-    [
-        ("up kafka", {"kafka"}),
-        ("up kafka rabbitmq --folder f", {"kafka", "rabbitmq"}),
-        ("up", {"kafka", "rabbitmq", "rocketmq"}),
-        ("down", set()),
-        ("fetch zookeeper helm", set()),
-    ],
-)
-def test_brokers_installs_only_what_a_worker_needs_to_send_to_them(line: str, extras: set[str]) -> None:
-    assert commandline.plan(["brokers", *line.split()], "/") == (extras, ["-m", "testbed", *line.split()])
 
 
 class Checkout:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from devtools import release
-from testbed.errors import ServerMissing
 from tests.house.processes import ROOT
 
 
@@ -66,8 +65,3 @@ def test_the_commands_publish_every_part_after_the_rehearsal(
         assert any(f"dist/{name.format('0.87.6')}" in line for line in printed[3:]), name
     assert any("push origin HEAD v0.87.6 clients/go/v0.87.6" in line for line in printed)
     assert release.version_of(copy) == "0.87.6"
-
-
-def test_a_missing_program_is_named_in_one_sentence() -> None:
-    with pytest.raises(ServerMissing, match=r"^there is no no-such-program on PATH$"):
-        release.run("no-such-program")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,9 @@ import pytest
 from reliability.chaos.checker import Verdict
 from reliability.chaos.history import FAULTS, FORWARDS
 from reliability.chaos.options import Options
-from reliability.soak.flatness import LEAST, WARM_UP, judge, slope
+from reliability.soak.flatness import LEAST, WARM_UP, judge
 from reliability.soak.report import LONG_ENOUGH, Report, make
-from reliability.soak.sampling import EVERY, MIB, Sample, look
+from reliability.soak.sampling import EVERY, MIB, Sample
 
 #: A run at 1,000 messages a second, of which a worker has a half.
 RATE = 500
@@ -102,13 +101,6 @@ def test_the_longest_life_of_a_process_is_judged_and_a_short_one_is_not() -> Non
     assert judge(samples(until=WARM_UP + LEAST - EVERY)) == ([], ["w0"])
 
 
-def test_the_slope_is_that_of_the_line_whatever_single_points_show() -> None:
-    points = [(float(x), 3.0 * x) for x in range(30)]
-    points[7], points[20] = (7.0, 1e6), (20.0, -1e6)
-    assert slope(points) == pytest.approx(3, rel=0.05)
-    assert slope(points[:1]) == 0
-
-
 def report(folder: Path, found: list[Sample], *, seconds: float = SECONDS, lost: int = 0) -> Report:
     (folder / FAULTS).touch()
     (folder / FORWARDS).write_text('{"at": 1, "stream": "general.0", "of": [[105, "0", 100, 1], [109, "1", 100, 1]]}\n')
@@ -129,11 +121,3 @@ def test_the_report_fails_for_a_leak_a_lost_message_and_a_process_that_was_never
     short = report(tmp_path, samples(until=60), seconds=LONG_ENOUGH - 1)
     assert not short.wrong
     assert short.verdict == "verdict: guarantees kept, flatness not judged for all"
-
-
-def test_a_process_is_measured_while_it_runs() -> None:
-    seen = look(1.5, "this", os.getpid())
-    assert seen is not None
-    assert seen.rss > seen.pss > 0
-    assert seen.fds > 2 and seen.threads >= 1
-    assert look(1.5, "nobody", 2**22 + 1) is None
