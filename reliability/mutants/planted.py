@@ -93,14 +93,6 @@ _SOURCE = (
         (),
     ),
     Planted(
-        "a line at a sender in which messages that are due earlier pass the others",
-        "workers/sending/groups.py",
-        "return self.since, *self.batch[0].place",
-        "return (0, *self.batch[0].place)",
-        ("tests/workers/test_limits.py::test_every_queue_gets_its_share_of_a_limit_whatever_is_due_first",),
-        (),
-    ),
-    Planted(
         "a pulled message that waits in memory for a limit with few permits",
         "workers/queue/in_flight.py",
         "if not message.released and any(",

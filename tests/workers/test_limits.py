@@ -545,8 +545,8 @@ def test_every_queue_gets_its_share_of_a_limit_whatever_is_due_first(
     hands = queues_of(worlds, Change("policy:p", f'{{"match": "*", "per": "policy", {fields}}}'), count=16, nodes=3)
     for queue, hand in enumerate(hands):
         topic = topics.split()[queue % len(topics.split())]
-        hand.world.add_many([f"{queue:02}-{n:02}" for n in range(50)], topic=topic, at=queue)
-    seconds = 24 if policy.get("rate") == 5 else 10
+        hand.world.add_many([f"{queue:02}-{n:02}" for n in range(60)], topic=topic, at=queue)
+    seconds = 24 if policy.get("rate") == 5 else 8
     gone = gone_in(hands, 1_000 * seconds, lasts)
     assert sum(gone) >= (0.7 if lasts else 0.9) * seconds * policy.get("rate", 60)  # other nodes get slots in between
     # Nodes take slots in turns of a second, see test_permits.
