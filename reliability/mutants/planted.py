@@ -119,10 +119,7 @@ _SOURCE = (
         "workers/sending/sender.py",
         "(self.circuit.open and not any(one.probe for one in group.batch))",
         "self.circuit.open",
-        (
-            "tests/workers/test_circuits.py"
-            "::test_a_target_that_is_well_again_is_found_so_and_gets_everything_also_where_its_topics_are_limited",
-        ),
+        ("tests/workers/test_circuits.py::test_a_probe_that_waits_for_a_permit_keeps_its_turn",),
         (),
     ),
     Planted(

@@ -305,6 +305,20 @@ def test_a_permit_is_used_up_by_what_is_sent_alone(
     assert share.may_come_back(10) == (0 if forgotten else PROBES)
 
 
+def test_a_probe_that_waits_for_a_permit_keeps_its_turn(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.add_many((f"m{number}" for number in range(10)), at=0)
+    hand.run(1_500, lambda held: AWAY)
+    assert hand.senders["general"].circuit.open
+    world.change(Change("policy:p", '{"match": "g.*", "rate": 5}'))
+    while not hand.job.in_flight.shares["general"].limited:
+        hand.run(50)
+    assert hand.sending == []
+    hand.limits.tick()
+    assert len(hand.sending) == PROBES
+
+
 def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Worlds) -> None:
     world = worlds()
     hand = world.take_over()
