@@ -33,16 +33,6 @@ def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> No
     assert cli("get", "a").out.endswith(f"{row[1]}\n")
 
 
-def test_pages_and_nothing(cli: Cli, given: Given) -> None:
-    assert cli("audit").sentence() == "no such change is in the audit."
-    for id in ("a", "b"):
-        given.scheduled(id)
-        cli("cancel", id)
-    ran = cli("audit", "--limit", "1")
-    token = ran.err.split()[-1]
-    assert [row[3] for row in ran.rows + cli("audit", "--page-token", token).rows] == ["b", "a"]
-
-
 def test_repair_and_reshard_are_written_down(cli: Cli, given: Given) -> None:
     given.scheduled("a")
     queue = given.queue_of("a")

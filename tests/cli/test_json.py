@@ -32,19 +32,6 @@ def test_get_prints_what_the_http_api_answers_in_one_line(cli: Cli, given: Given
     assert dict(cli("get", "garbled").rows)["state"] == "dead"
 
 
-def test_the_shape_of_a_message_is_what_the_documentation_says(cli: Cli, given: Given) -> None:
-    id = given.scheduled("a", body={"n": 1}, expect_date=2_000_000_000_000, **FULL)
-    due = "2033-05-18T03:33:20.000Z"
-    assert json.loads(cli("get", id, "--json").out) == {
-        "id": id, "queue": given.queue_of(id), "state": "scheduled", "attempts": 0, "dueTime": due,
-        "dueMs": 2_000_000_000_000, "endedTime": None, "reason": None, "nextProbeTime": None,
-        "message": {
-            "topic": "demo", "expectDate": due, "body": {"n": 1}, "tags": "t", "keys": ["k1", "k2"],
-            "properties": {"a": "1", "b": "2"}, "orderingKey": "o", "maxAttempts": 3, "expireAfter": 60_000,
-        },
-    }  # fmt: skip
-
-
 def test_schedule_and_reschedule_print_what_the_http_api_answers(cli: Cli, given: Given) -> None:
     shape = json.loads(cli("schedule", "demo", "x", "--at", "2000000000000", "--id", "a", "--json").out)
     due = {"dueTime": "2033-05-18T03:33:20.000Z", "dueMs": 2_000_000_000_000}

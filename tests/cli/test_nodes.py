@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
@@ -13,6 +12,7 @@ from delayq.base.local_time import shown
 from delayq.cli import main
 from tests.cli.conftest import Cli, Given, answer
 from tests.support.queues import EPOCH, NEW_EPOCH
+from tests.support.terminal import Terminal
 
 ERA_3 = f"{3:010d}.{1:020d}"
 
@@ -85,13 +85,6 @@ def test_a_new_era_is_the_next_one_above_all_that_redis_has_and_is_shown_with_th
     assert cli("era", "bump", "--yes").rows == [["before", "2"], ["era", "4"]]
 
 
-class Typed(io.StringIO):
-    """Somebody at a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def test_somebody_at_a_terminal_is_asked_and_changes_nothing_without_agreeing(
     given: Given, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,7 +92,7 @@ def test_somebody_at_a_terminal_is_asked_and_changes_nothing_without_agreeing(
     era = 0
     for typed in ("y\n", "", "\n", "Yes\n", "n\n", "no\n", "yesterday\n", " y "):
         agrees = typed.strip().lower() in ("y", "yes")
-        monkeypatch.setattr("sys.stdin", Typed(typed))
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
         assert main(["era", "bump"]) == (0 if agrees else 1)
         printed = capsys.readouterr()
         assert printed.out == (f"before\t{era}\nera\t{era + 1}\n" if agrees else "")

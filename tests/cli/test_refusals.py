@@ -59,21 +59,6 @@ def test_settings_that_make_no_sense_are_one_sentence(cli: Cli, given: Given, mo
     for name, value, command, sentence in (
         ("REDIS_TIMEOUT", "soon", "queues", "DELAYQ_REDIS_TIMEOUT: "),
         ("ROUTES", '[{"name": "a",\n"nonsense": 1}]', "schedule t x --delay 1h", "DELAYQ_ROUTES: "),
-        ("ROUTES", '[{"name": "a", "stream": "{topc}"}]', "schedule t x --delay 1h", "the stream has '{topc}'"),
-        (
-            "ROUTES",
-            '[{"name": "a", "maxAttempts": 1001}]',
-            "schedule t x --delay 1h",
-            "maxAttempts must be from 1 to 1000",
-        ),
-        (
-            "ROUTES",
-            '[{"name": "all"}, {"name": "late", "match": "a.*"}]',
-            "doctor",
-            "route late: its pattern 'a.*' gets no",
-        ),
-        ("ROUTES", '[{"name": "set", "match": "a.[bc]"}]', "queues", "route set: the pattern 'a.[bc]' must be"),
-        ("ROUTES", '[{"name": "a", "slack": 1, "slack": 2}]', "queues", "the name 'slack' stands twice"),
         ("QUEUES", "4", "queues", "Redis has 16 queues, but DELAYQ_QUEUES is 4"),
         ("ROUTES", shop, "schedule orders x --tags a||b --delay 1h", "--tags: RocketMQ takes one tag, without a '|'"),
         ("ROUTES", shop, "schedule orders --delay 1h", "BODY: is empty, and RocketMQ has no messages without a body."),

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from delayq import parse_instant
 from delayq.base.local_time import in_sentence, shown
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
@@ -108,13 +107,3 @@ def test_count_and_forecast_print_what_the_http_api_answers(
         ran = cli(*command.split())
         assert (ran.code, ran.out) == (1, "")
         assert ran.sentence().startswith(f"the census of {as_of} has no such count")
-
-
-def test_count_forecast_and_topics_know_what_was_scheduled_just_now(cli: Cli, given: Given) -> None:
-    given.scheduled("a", expect_date=2_000_000_000_000)
-    given.scheduled("b", topic="other")
-    assert cli("count", "--topic", "demo").rows == [["1"]]
-    assert [row[1:] for row in cli("forecast", *SPAN.split(), "--topic", "demo").rows] == [["0"], ["1"], ["0"]]
-    rows = cli("topics").rows
-    assert [(row[0], row[5]) for row in rows] == [("demo", "1"), ("other", "1")]
-    assert all(parse_instant(row[6]) for row in rows)

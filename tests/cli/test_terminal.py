@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import re
 import shlex
 from collections.abc import Callable
@@ -15,15 +14,11 @@ from delayq.client.audit import By
 from tests.cli.conftest import Cli, Given
 from tests.cli.test_all_commands import COMMANDS
 from tests.support.operations import fill
+from tests.support.terminal import Terminal
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x9b31m\r\n\u202eevil [red]x[/red] :smile:"
 
 Show = Callable[..., str]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -73,6 +68,7 @@ def test_the_lines_of_the_doctor_and_of_a_forecast_are_whole_in_80_columns(
 
 def test_nothing_of_a_message_reaches_the_terminal_as_an_order(show: Show, given: Given) -> None:
     given.scheduled("a", body=EVIL, keys=("k",))
+    assert "[red]x[/red] :smile:" in show("get", "a")
     given.dead_letter("b", EVIL)
     given.admin.xadd("demo", {"id": EVIL, "topic": EVIL, "tags": EVIL, "body": EVIL, "due": "1", "p:" + EVIL: EVIL})
     for command in ("get a", "get b", "find k", "search", "dead-letters list", "tail demo --from-start --count 1"):
@@ -147,11 +143,6 @@ def test_times_in_unix_ms_are_printed_on_demand_alone(show: Show, given: Given) 
     assert "2000000000001" in show("get", "a", "-v")
     given.client.pause("news.*", until=2_000_000_000_001)
     assert "2000000000001" not in show("audit")
-
-
-def test_markup_stays_text(show: Show, given: Given) -> None:
-    given.scheduled("b", body="[red]x[/red] :smile:")
-    assert "[red]x[/red] :smile:" in show("get", "b")
 
 
 def test_scripts_get_plain_lines_without_colours(cli: Cli, given: Given) -> None:

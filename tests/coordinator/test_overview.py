@@ -27,6 +27,7 @@ from delayq.testing import ManualClock
 from tests.coordinator.team import QUEUES, Team
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
+from tests.support.terminal import Terminal
 from tests.support.timeouts import SESSION_TIMEOUT
 from tests.support.waiting import eventually
 from tests.support.zookeeper import ZooKeeperProxy, client
@@ -116,11 +117,6 @@ def test_the_loss_of_zookeeper_ends_the_wait_and_its_return_is_found(
 
 
 # -- what is printed ---------------------------------------------------------------------------------------------------
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 MEMBERS = (

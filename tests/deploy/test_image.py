@@ -57,21 +57,11 @@ def test_the_image_says_what_it_is_and_carries_no_secret() -> None:
     assert not re.search(r"password|secret|token|api[-_]?key", "\n".join(LINES), re.IGNORECASE)
 
 
-def test_the_extras_are_extras_of_delayq() -> None:
-    assert args()["EXTRAS"].split(",") == ["server", "kafka", "rocketmq", "rabbitmq", "webhook", "tracing"]
-    assert {*args()["EXTRAS"].split(","), "spark"} <= set(PROJECT["optional-dependencies"])
-
-
 def test_a_stage_declares_the_arguments_that_it_uses() -> None:
     # BuildKit hands them on to a stage that comes from another one, other builders do not.
     for name, steps in stages().items():
         used = {word for _, rest in steps for word in re.findall(r"\$\{(\w+)\}", rest)}
         assert used == {rest.partition("=")[0] for step, rest in steps if step == "ARG"}, name
-
-
-def test_java_finds_the_folder_that_slim_images_lack() -> None:
-    (install,) = [rest for step, rest in stages()["spark"] if step == "RUN" and "jre" in rest]
-    assert install.startswith("mkdir -p /usr/share/man/man1 && apt-get update ")
 
 
 def test_what_is_copied_is_there_and_let_in_by_dockerignore() -> None:

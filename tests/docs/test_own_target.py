@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +10,6 @@ import pytest
 
 from delayq.embedded import EmbeddedServer
 from tests.docs.test_targets import CODE, ENTRY_POINT, ROUTES
-from tests.support.servers import ServerUnderTest
 from tests.support.service import Service
 from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
@@ -55,19 +52,3 @@ def test_a_worker_delivers_to_the_target_of_a_package_that_is_installed(
         )
         assert (letter["id"], letter["reason"]) == ("two", "a line break in the body")
     assert service.workers[0].returncode == 0
-
-
-def test_without_the_package_the_worker_says_which_targets_there_are(valkey: ServerUnderTest, tmp_path: Path) -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    given = {"DELAYQ_REDIS_URL": valkey.url, "DELAYQ_ROUTES": ROUTES}
-    ran = subprocess.run(
-        [sys.executable, "-m", "workers"],
-        cwd=Path(__file__).parents[2],
-        env=clean | given,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    name = json.loads(ROUTES)[0]["name"]
-    assert f"route {name}: unknown kind of target lines:; known are" in ran.stderr

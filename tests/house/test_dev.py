@@ -116,9 +116,7 @@ class Checkout:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         self.installed: list[str] = []
-        self.with_pip: list[str] = []
         self.failing: set[str] = set()
-        self.settings = ""
         self.env: Mapping[str, str] = {}
         (root / "dev").touch()
         (root / "pyproject.toml").write_text("first")
@@ -136,16 +134,16 @@ class Checkout:
         assert cwd == self.root
         if command[-2:] == ["config", "list"]:
             assert progress is None  # the address of an index may have a password
-            return Ran(0, self.settings, late=False)
+            return Ran(0, "", late=False)
         self.env = env
         program = "uv" if command[1] == "pip" else "pip"
-        (self.installed if program == "uv" else self.with_pip).append(command[-1])
+        if program == "uv":
+            self.installed.append(command[-1])
         return Ran(int(program in self.failing), "", late=False)
 
     def prepare(self, *extras: str) -> list[str]:
         """What the call installs."""
         self.installed.clear()
-        self.with_pip.clear()
         environment.prepare(str(self.root), set(extras))
         return list(self.installed)
 
@@ -173,20 +171,6 @@ def test_an_installation_is_repeated_only_when_more_is_needed_or_a_file_changes_
         assert checkout.prepare("server") == [".[embedded,server]"]
     assert checkout.prepare("dev") == [".[dev,embedded,server]"]
     assert checkout.prepare("test") == checkout.prepare("server") == []  # dev includes them
-
-
-def test_uv_is_fetched_and_installs_unless_pip_has_settings_that_it_does_not_read(checkout: Checkout) -> None:
-    assert checkout.prepare() == ["."]  # nothing but delayq itself
-    assert checkout.with_pip == [environment.UV]
-    assert checkout.prepare() == checkout.with_pip == []
-
-    checkout.failing = {"uv"}
-    assert checkout.prepare("kafka") == [".[kafka]"]
-    assert checkout.with_pip == [environment.UV, ".[kafka]"]
-
-    checkout.settings = "global.index-url='https://mirror/simple'"
-    assert checkout.prepare("rabbitmq") == []
-    assert checkout.with_pip == [".[kafka,rabbitmq]"]
 
 
 def test_half_an_environment_is_made_anew_by_a_python_that_can(

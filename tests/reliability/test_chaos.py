@@ -63,13 +63,3 @@ def test_a_minute_of_faults_at_random_breaks_no_promise(tmp_path: Path) -> None:
     ran = chaos("--minutes", "1", "--rate", "600", "--history", str(tmp_path))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     print(ran.stdout)
-
-
-@pytest.mark.long
-def test_without_java_it_says_so_in_one_sentence(tmp_path: Path) -> None:
-    ran = chaos("--history", str(tmp_path), PATH=str(tmp_path), JAVA_HOME="")
-    assert ran.returncode == 2
-    assert ran.stdout == ""
-    (sentence,) = ran.stderr.splitlines()
-    assert sentence.startswith("chaos: ")
-    assert "Java" in sentence

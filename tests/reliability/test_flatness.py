@@ -110,14 +110,8 @@ def report(folder: Path, found: list[Sample], *, seconds: float = SECONDS, lost:
 
 def test_the_report_fails_for_a_leak_a_lost_message_and_a_process_that_was_never_judged(tmp_path: Path) -> None:
     assert report(tmp_path, samples()).wrong == {}
-    leaking = report(tmp_path, samples(leak("fds", 0.1)))
-    assert leaking.wrong == {"grows": ["fds of w0"]}
-    lines = leaking.table().splitlines()
-    assert lines[1].endswith("most 9")
-    assert [line.split()[-1] for line in lines[3:]] == ["flat", "GROWS", "flat"]
+    assert report(tmp_path, samples(leak("fds", 0.1))).wrong == {"grows": ["fds of w0"]}
     assert report(tmp_path, samples(), lost=2).wrong == {"lost": 2}
     assert report(tmp_path, samples(until=60)).wrong == {"no judgement is possible for": ["w0"]}
     assert "no judgement is possible for" in report(tmp_path, []).wrong
-    short = report(tmp_path, samples(until=60), seconds=LONG_ENOUGH - 1)
-    assert not short.wrong
-    assert short.verdict == "verdict: guarantees kept, flatness not judged for all"
+    assert not report(tmp_path, samples(until=60), seconds=LONG_ENOUGH - 1).wrong

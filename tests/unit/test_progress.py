@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 
 from delayq.base.progress import CLEAR, Progress
 from delayq.testing.manual_clock import ManualClock
 from tests.support.service import ROOT
+from tests.support.terminal import Terminal
 from tests.support.waiting import eventually
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_terminal_has_one_line_that_others_can_print_above_and_that_disappears() -> None:
