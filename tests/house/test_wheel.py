@@ -33,6 +33,8 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.long
 
 SERVICES = ("api", "coordinator", "workers")
+#: The page that the API serves beside the console.
+RUNBOOK = "docs/runbook.md"
 VERSION = version_of(ROOT)
 PAGE = ROOT / "docs" / "systemd.md"
 TESTING = ROOT / "docs" / "tasks" / "test-my-code.md"
@@ -55,6 +57,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "LICENSE", "README.md", "pyspark_delayq.py"):
         shutil.copy(ROOT / name, folder)
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / RUNBOOK, folder / RUNBOOK)
     git = ("git", "-c", "user.name=x", "-c", "user.email=x@localhost")
     run("git", "init", "--quiet", cwd=folder)
     run("git", "add", "--all", cwd=folder)
@@ -109,7 +113,7 @@ def test_a_project_of_ones_own_installs_the_library_as_the_readme_says_and_nothi
     assert any(name.startswith("delayq/store/lua/") for name in names) and "delayq/py.typed" in names
     files = [path for name in SERVICES for path in (ROOT / name).rglob("*.py")]
     files += [path for path in (ROOT / "api" / "console").rglob("*") if path.is_file()]
-    names |= {f"delayq/_services/{path.relative_to(ROOT)}" for path in files}
+    names |= {f"delayq/_services/{path.relative_to(ROOT)}" for path in [*files, ROOT / RUNBOOK]}
     assert [name for name in names if not (site / name).is_file()] == []
     declared = configparser.ConfigParser(delimiters=["="])
     declared.read_string((site / facts / "entry_points.txt").read_text())
