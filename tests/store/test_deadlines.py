@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from delayq.base.clock import SystemClock
 from delayq.base.errors import NotDone, StoreUnavailable
-from delayq.domain.codec import DUE_HEAD_LENGTH, due_head, encode
-from delayq.domain.message import Limits, Message
 from delayq.store import commands, scripts
-from delayq.store.commands import Act, Change, Command, GroupRecord, Lease
 from delayq.store.connect import server_state
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
-from delayq.store.keys import KEYS, Layout
+from tests.store.test_repeats import CASES, everything
 from tests.support.proxy import FaultProxy
 from tests.support.queues import AsyncRunner, Queue, give_up_after, row, schedule_command
 from tests.support.servers import ServerUnderTest
@@ -26,71 +22,19 @@ from tests.support.waiting import eventually
 
 HOUR = 3_600_000
 SOON = 0.3  # s for a reply that does not come
-ONE, TWO = (Layout(16),), (Layout(16), Layout(64, 16))
-
-GROUP = KEYS.consumers("stream", "mail")
-RECORD = GroupRecord(topic="orders", group="mail", stream="stream")
-OTHER_RECORD = GroupRecord(topic="orders", group="audit", stream="stream")
-CONTENT = encode(Message(topic="t", expect_date=1), Limits(), due_head(1))[DUE_HEAD_LENGTH:]
-
-#: Every script whose answer is a promise, on a queue that has a live message and a dead letter, beside a stream with two entries.
-CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
-    "schedule": lambda q: schedule_command(q.keys, row("new", at=90_000), now=q.now),
-    "cancel": lambda q: commands.cancel(q.keys, ["live"], now=q.now),
-    "reschedule": lambda q: commands.reschedule(q.keys, "live", "a95000", now=q.now),
-    "deliver_now": lambda q: commands.deliver_now(q.keys, ["live"], held=["orders"], now=q.now),
-    "redrive": lambda q: commands.redrive(q.keys, ["dead"], now=q.now),
-    "discard": lambda q: commands.discard(q.keys, ["dead"], now=q.now),
-    "close": lambda q: commands.close(q.keys),
-    "set_layouts": lambda q: commands.set_layouts(KEYS, ONE, TWO),
-    "set_policies": lambda q: commands.set_policies(KEYS, [Change("pause:orders.*", "{}")], maker="0000000001"),
-    "apply_policies": lambda q: commands.apply_policies(q.keys, "0000000001.0000000001", ["orders.*"]),
-    "receive": lambda q: commands.receive(GROUP, "mail", "second", 10, 60_000, now=q.now),
-    "settle_received": lambda q: commands.settle_received(
-        GROUP, "mail", [Act("ack", Lease("1-1", "first"))], now=q.now
-    ),
-    "record_group": lambda q: commands.record_group(KEYS, OTHER_RECORD, now=q.now),
-    "forget_group": lambda q: commands.forget_group(KEYS, [replace(RECORD, since=q.now)], ["new  "]),
-    "destroy_group": lambda q: commands.destroy_group(GROUP, "mail"),
-    "give_up": lambda q: commands.give_up(q.keys, [("new", CONTENT, 1, "no stock", b"")], now=q.now),
-}
 
 
-def fill(q: Queue) -> None:
-    q.run(commands.layout(KEYS, 16))
-    q.given(row("live", at=90_000), row("dead", at=20_000, keys=("k",)))
-    q.bury(*q.take(now=20_000))
-    for id in ("1-1", "1-2"):
-        q.admin.xadd("stream", {"id": id}, id=id)
-    q.run(commands.receive(GROUP, "mail", "first", 1, 60_000, now=q.now))
-    q.run(commands.record_group(KEYS, RECORD, now=q.now))
-
-
-def everything(q: Queue) -> tuple[Any, ...]:
-    """All that one of them may change."""
-    groups = q.run(commands.consumer_groups(KEYS)), len(q.admin.xinfo_groups("stream"))
-    consuming = (
-        q.admin.hgetall(GROUP.consumers),
-        [one["message_id"] for one in q.admin.xpending_range("stream", "mail", "-", "+", 9)] if groups[1] else [],
-    )
-    return q.state(), q.fields(), q.run(commands.layouts(KEYS)), q.run(commands.policies(KEYS)), consuming, groups
-
-
-def test_every_promise_has_a_deadline() -> None:
-    assert set(CHANGES) == {name for name in scripts.NAMES if scripts.load(name).promise}
-
-
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", [name for name in scripts.NAMES if scripts.load(name).promise])
 def test_what_comes_behind_its_deadline_changes_nothing(q: Queue, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(q)
-    before = everything(q)
+    command = next(iter(CASES[name].values())).call(q)
+    before = everything(q.admin)
     with monkeypatch.context() as late:
         late.setattr(ServerState, "deadline", lambda _state: 1)
         with pytest.raises(NotDone, match="too late"):
-            q.run(CHANGES[name](q))
-    assert everything(q) == before
-    q.run(CHANGES[name](q))
-    assert everything(q) != before
+            q.run(command)
+    assert everything(q.admin) == before
+    q.run(command)
+    assert everything(q.admin) != before
 
 
 def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
