@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-from msgspec.structs import replace
 
 from api.wire.problems import problem_of
 from delayq.base.errors import NotDone, StoreFull, StoreRefused, StoreUnavailable
@@ -20,7 +19,7 @@ from delayq.store.connect.exchange import SingleExchange
 from delayq.store.connect.link import Link
 from delayq.store.connect.server_state import ServerState
 from delayq.store.connect.store import Store
-from delayq.store.keys import KEYS, following
+from delayq.store.keys import KEYS
 from tests.store.test_repeats import CASES as REPEATED
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, NEW_EPOCH, AsyncRunner, Queue, row, schedule_command, taken
@@ -33,7 +32,8 @@ PLENTY = 7
 Case = Callable[[Queue], Command[Any]]
 #: In the first outcome of `test_repeats` these scripts run as much as possible.
 ALIKE = (
-    "advance", "barrier", "claim", "destroy_group", "forget_silent", "layout", "publish_node", "record_group", "spend", "takes",
+    "advance", "barrier", "bump_era", "claim", "close", "destroy_group", "forget_group", "forget_silent", "layout",
+    "publish_node", "record_group", "repair", "set_layouts", "spend", "takes", "write_off",
 )  # fmt: skip
 CASES: dict[str, Case] = {script: next(iter(REPEATED[script].values())).call for script in ALIKE}
 
@@ -208,41 +208,10 @@ def keep_census(q: Queue) -> Command[Any]:
 
 
 @case
-def repair(q: Queue) -> Command[Any]:
-    q.given(*(row(f"m{n}", at=10_000) for n in range(3)))
-    q.admin.delete(q.keys.queue)
-    q.admin.hset(q.keys.pool, "bad", "x")
-    return commands.repair(q.keys, ["t:r"], "0", entry=ENTRY, now=10_001)
-
-
-@case
-def write_off(q: Queue) -> Command[Any]:
-    q.given(row("a", at=60_000), row("b", at=60_000))
-    q.admin.hdel(q.keys.pool, "a")
-    return commands.write_off(q.keys, entry=ENTRY)
-
-
-@case
-def close(q: Queue) -> Command[Any]:
-    return commands.close(q.keys, entry=ENTRY)
-
-
-@case
 def is_drained(q: Queue) -> Command[Any]:
     ended(q)
     q.run(commands.close(q.keys))
     return commands.is_drained(q.keys, now=900_000, retention=SHORT)
-
-
-@case
-def set_layouts(q: Queue) -> Command[Any]:
-    before = q.run(commands.layout(KEYS, 4)).layouts
-    return commands.set_layouts(KEYS, before, (*before, following(before, 8)), entry=ENTRY)
-
-
-@case
-def bump_era(q: Queue) -> Command[Any]:
-    return commands.bump_era(KEYS, 3, entry=ENTRY)
 
 
 @case
@@ -315,13 +284,6 @@ def settle_received(q: Queue) -> Command[Any]:
 def settle_received__back(q: Queue) -> Command[Any]:
     back = commands.Act("back", leased(q), 5_000, "no stock")
     return commands.settle_received(GROUP, "mail", [back, back], now=10_001)
-
-
-@case
-def forget_group(q: Queue) -> Command[Any]:
-    q.run(commands.record_group(KEYS, RECORD, now=10_000))
-    q.admin.xadd(KEYS.audit, {"by": "another", "on": "x", "n": "1", "since": ""})
-    return commands.forget_group(KEYS, [replace(RECORD, since=10_000)], ["new  "], entry=ENTRY)
 
 
 @case

@@ -241,13 +241,13 @@ def tickets_lost(q: Queue) -> Command[Any]:
     three(q)
     q.admin.delete(q.keys.queue)
     q.admin.hset(q.keys.pool, "damaged", "x")
-    return commands.repair(q.keys, [], "0", now=NOW)
+    return commands.repair(q.keys, [], "0", entry=ENTRY, now=NOW)
 
 
 def missing(q: Queue) -> Command[Any]:
     three(q)
     q.admin.hdel(q.keys.pool, "a")
-    return commands.write_off(q.keys)
+    return commands.write_off(q.keys, entry=ENTRY)
 
 
 def silent(q: Queue) -> Command[Any]:
@@ -326,7 +326,7 @@ CASES: dict[str, dict[str, Case]] = {
     "barrier": {"ok": Case(lambda q: Command("barrier", (q.keys.state,), (), lambda reply: reply))},
     "bump_era": {
         "ok": Case(
-            lambda q: commands.bump_era(KEYS, 0),
+            lambda q: commands.bump_era(KEYS, 0, entry=ENTRY),
             "the era before is another one",
             "one era more is as good: the latest of all",
         )
@@ -350,7 +350,7 @@ CASES: dict[str, dict[str, Case]] = {
         "ok": Case(after(parked, lambda q: commands.claim(q.keys, NEW_EPOCH))),
         "fenced": Case(after(parked, lambda q: commands.claim(q.keys, OLD_EPOCH))),
     },
-    "close": {"ok": Case(lambda q: commands.close(q.keys), answers="it says whether this call closed it")},
+    "close": {"ok": Case(lambda q: commands.close(q.keys, entry=ENTRY), answers="it says whether this call closed it")},
     "counts": {"ok": Case(after(three, lambda q: commands.counts(q.keys, "", [0, NOW, None])))},
     "dead_letters": {"ok": Case(after(ended, lambda q: commands.dead_letters(q.keys, 10)))},
     "discard": {
@@ -408,7 +408,7 @@ CASES: dict[str, dict[str, Case]] = {
         "ok": Case(
             after(
                 lambda q: q.run(commands.layout(KEYS, 16)),
-                lambda q: commands.set_layouts(KEYS, [Layout(16)], [Layout(32)]),
+                lambda q: commands.set_layouts(KEYS, [Layout(16)], [Layout(32)], entry=ENTRY),
             )
         ),
         "another list": Case(
