@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from testbed.zookeeper import ZooKeeperServer
-from tests.console.world import World, small_world
-from tests.support.browser import Pages, settle
-from tests.support.timeouts import SESSION_TIMEOUT
+from tests.console.world import World
+from tests.support.browser import Pages
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
@@ -67,32 +64,3 @@ def test_a_held_message_is_cancelled_for_certain_and_the_others_are_delivered(pa
     eventually(
         lambda: {id: world.get(f"/v1/messages/{id}")["state"] for id in states} == states, "the other one is delivered"
     )
-
-
-def test_the_forecast_is_what_then_arrives(pages: Pages, own_world: World) -> None:
-    page = pages.open(f"{own_world.url}#/timeline?range=15m")
-    settle(page)
-    # Due late enough that none is delivered before a slow page counts it.
-    ids = own_world.schedule("story.forecast", 40, delayTime=600_000)
-    total = page.get_by_text("In this range", exact=True).locator("xpath=..")
-    page.get_by_role("button", name="Refresh now").click()
-    expect(total).to_contain_text("40")
-    results = own_world.service.http.post("/v1/messages:deliverNow", json={"ids": ids}).json()["results"]
-    assert {one["status"] for one in results} == {200}, results
-    eventually(lambda: len(own_world.endpoint.requests) == 40, "all have arrived")
-    page.get_by_role("button", name="Refresh now").click()
-    expect(total).not_to_contain_text("40")
-
-
-def test_the_queues_of_a_worker_that_stops_go_to_the_other(
-    pages: Pages, zookeeper: ZooKeeperServer, zookeeper_root: str, tmp_path: Path, program: str
-) -> None:
-    settings = {"zookeeper": zookeeper.hosts, "zookeeper_root": zookeeper_root, "session_timeout": f"{SESSION_TIMEOUT}"}
-    with small_world(tmp_path, workers=2, **settings) as world:
-        page = pages.open(f"{world.url}#/queues")
-        queues = page.get_by_role("region", name="Queues").locator("tbody tr")
-        expect(queues.filter(has_text="w1").first).to_be_visible()
-        world.service.workers[1].stop()
-        expect(queues.filter(has_text="w0")).to_have_count(16)
-        expect(queues.filter(has_text="w1")).to_have_count(0)
-        page.close()  # before its API stops

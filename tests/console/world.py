@@ -81,7 +81,7 @@ def now() -> int:
 class World:
     """The processes, and what they send to: an endpoint that answers each route as a test tells it to."""
 
-    def __init__(self, folder: Path, *, workers: int = 1, zookeeper: str = "", **settings: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.valkey = EmbeddedServer(data_dir=folder / "valkey")
         self.endpoint = Receiver()
         self.endpoint.answer = self._answer
@@ -97,8 +97,8 @@ class World:
             }
             for name, wait in _HOOKS.items()
         ]
-        given = {"routes": json.dumps([*routes, {"name": "streams", "target": "redis+stream:"}]), **settings}
-        self.service = Service(folder, self.valkey.url, workers=workers, zookeeper=zookeeper, **given)
+        routes.append({"name": "streams", "target": "redis+stream:"})
+        self.service = Service(folder, self.valkey.url, routes=json.dumps(routes))
         self.service.api.settings.setdefault("redis_timeout", f"{REDIS_TIMEOUT}")
 
     @property
@@ -162,9 +162,9 @@ class AnotherApi:
 
 
 @contextmanager
-def small_world(folder: Path, **settings: Any) -> Iterator[World]:
+def small_world(folder: Path) -> Iterator[World]:
     """One that runs, without any messages, for a test alone."""
-    made = World(folder, **settings)
+    made = World(folder)
     with made.endpoint, made.valkey, made.service:
         try:
             yield made

@@ -8,7 +8,6 @@ from typing import Final
 FORWARDED: Final = 0
 CANCELLED: Final = 1
 CANCELLED_IN_FLIGHT: Final = 2
-DISCARDED: Final = 3
 
 
 def ended(now: int, how: int, digest: int = 0) -> str:

@@ -6,26 +6,11 @@ import msgspec
 
 from delayq.care.accounts import Accounts
 from delayq.store.commands import COUNTERS, QueueStats
+from tests.unit.test_findings_and_alerts import stats_of
 
 
 def figures(born: str | None = "1", pool: int = 0, **counters: int) -> QueueStats:
-    return QueueStats(
-        queue=0,
-        now=0,
-        closed=False,
-        scheduled=0,
-        due=0,
-        head_due=None,
-        parked=0,
-        dead=0,
-        remembered=0,
-        epoch=None,
-        watermark=None,
-        parked_sets=(),
-        counters=dict.fromkeys(COUNTERS, 0) | counters,
-        pool=pool,
-        born=born,
-    )
+    return stats_of(counters=dict.fromkeys(COUNTERS, 0) | counters, pool=pool, born=born)
 
 
 def numbered(*figures: QueueStats) -> list[QueueStats]:
