@@ -8,7 +8,7 @@ import pytest
 from delayq import parse_instant
 from tests.cli.conftest import Cli, Given
 from tests.support.nodes import publish_routes
-from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
+from tests.support.queues import EPOCH
 
 
 def test_the_overview_adds_up_all_queues_and_queues_are_one_line_each(cli: Cli, given: Given) -> None:
@@ -27,20 +27,6 @@ def test_the_overview_adds_up_all_queues_and_queues_are_one_line_each(cli: Cli, 
     others = [row for row in rows if row[0] != str(given.queue_of("dead"))]
     assert {tuple(row[2:4] + row[5:]) for row in others} == {("0", "0", "0", "node-1")}
     assert {row[7] for row in cli("queues", "-v").rows} == {"-", EPOCH}
-
-
-def test_a_queue_says_its_newest_live_node_and_how_late_its_head_is(cli: Cli, given: Given) -> None:
-    given.client.context()
-    given.owner("old", range(4), epoch=OLD_EPOCH)
-    given.owner("new", range(2), epoch=NEW_EPOCH)
-    given.owner("gone", range(16), epoch=NEW_EPOCH, age=16_000)
-    given.admin.hset("delayq:nodes", "garbled", b"\xff{")
-    given.scheduled("a", delay_time=0)
-    queue = json.loads(cli("queues", "--json").out)["queues"][given.queue_of("a")]
-    assert (queue["depth"], queue["due"], queue["headDueTime"] is None) == (1, 1, False)
-    assert queue["headLateness"] >= 0
-    owners = [row[6] for row in cli("queues").rows]
-    assert owners == ["new", "new", "old", "old"] + ["-"] * 12
 
 
 def test_dead_letters_are_listed_with_their_reasons_and_by_group(cli: Cli, given: Given) -> None:

@@ -56,12 +56,6 @@ KEYS_TWICE = {
 }
 
 
-@pytest.mark.parametrize("name", ["keys.json", "keys.yaml", "keys.toml"])
-def test_a_byte_order_mark_at_the_beginning_of_a_file_of_keys_is_skipped(name: str) -> None:
-    text = {"keys.json": '{"keys": []}', "keys.yaml": "keys: []", "keys.toml": "keys = []"}[name]
-    assert keys_of(name, "\ufeff" + text) == []
-
-
 @pytest.mark.parametrize("name", KEYS_TWICE)
 def test_a_scope_that_stands_twice_is_refused_by_its_name_and_nothing_else_is_quoted(name: str) -> None:
     with pytest.raises(ConfigError, match=r"the name 'o\.\*' stands twice") as caught:
