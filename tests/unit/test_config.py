@@ -6,8 +6,6 @@ import socket
 from dataclasses import FrozenInstanceError
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from delayq.base.errors import ConfigError
 from delayq.config import OTHERS, SETTINGS, Settings, load_settings, variable
@@ -163,13 +161,3 @@ def test_a_worker_that_listens_everywhere_is_found_by_the_name_of_its_host() -> 
 
 def test_every_setting_says_what_it_is() -> None:
     assert [name for name, setting in SETTINGS.items() if not setting.description] == []
-
-
-@given(st.text(max_size=20))
-def test_any_text_for_a_duration_is_read_or_told(text: str) -> None:
-    said = "DELAYQ_RETRY_BASE: "
-    try:
-        assert load_settings(retry_base=text).retry_base > 0
-    except ConfigError as error:
-        said = str(error)
-    assert said.startswith("DELAYQ_RETRY_BASE: ")
