@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from delayq import Client, InvalidMessage, Message
-from delayq.store import commands
 from delayq.store.commands import Parked
-from delayq.store.keys import KEYS
-from tests.support.queues import EPOCH, Queue, State, row, taken
-
-QUEUES = 1
+from tests.support.queues import Queue, State, row
 
 
 def test_a_message_that_waits_gets_its_new_due_and_a_new_generation_and_keeps_its_fields(q: Queue) -> None:
@@ -63,19 +56,3 @@ def test_a_message_moved_within_reach_is_remembered_when_it_is_forwarded(q: Queu
     q.reschedule("near", "r29999")
     q.reschedule("far", "r30000")
     assert (q.record("near").remembered, q.record("far").remembered) == (True, False)
-
-
-def test_a_hold_that_is_extended_after_its_delivery_is_told_that_and_a_repeated_extension_gets_its_answer(
-    client: Client,
-) -> None:
-    keys = KEYS.queue(0)
-    client.schedule(Message(topic="orders", id="hold", delay_time=3_600_000))
-    first = client.reschedule("hold", delay_time=0, call="one")
-    assert first.result == "scheduled"
-    pulled = client.store.run(commands.pull(keys, EPOCH, offset=0, room=1))
-    client.store.run(commands.ack(keys, EPOCH, taken(pulled)))
-    assert client.reschedule("hold", delay_time=0).result == "delivered"
-    assert client.deliver_now("hold").result == "delivered"
-    assert client.reschedule("hold", delay_time=0, call="one") == first
-    with pytest.raises(InvalidMessage, match="call"):
-        client.reschedule("hold", delay_time=0, call="a:b")

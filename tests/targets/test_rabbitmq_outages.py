@@ -132,15 +132,6 @@ def test_a_wrong_password_or_virtual_host_is_no_fault_of_the_message(rabbitmq: R
         assert "canary" not in result.reason
 
 
-def test_one_of_several_hosts_is_enough_and_the_password_may_stand_in_the_environment(
-    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RABBIT_PASSWORD", "guest")
-    url = rabbitmq.url.replace("guest:guest@", f"{LOCALHOST}:{free_port()},")
-    target = rabbits(url, user="guest", password="env:RABBIT_PASSWORD")
-    assert outcomes(target.send([delivery("a", topic=queue)], SEND_SECONDS)) == ["ok"]
-
-
 #: What somebody else than a broker may say: nothing, HTTP, a frame without its end, and frames that mean nothing.
 GREETINGS = {
     "mute": b"",
@@ -213,31 +204,6 @@ def test_if_no_host_can_be_used_the_reason_names_each(rabbits: Rabbits, names: N
     assert result.outcome == "unavailable"
     assert "gone.example:5672: [Errno -2] Name or service not known; " in result.reason
     assert f"{LOCALHOST}:{closed}: [Errno 111] Connection refused" in result.reason
-
-
-def test_a_right_that_was_taken_away_is_no_fault_of_the_message(
-    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits
-) -> None:
-    users = "rabbit_auth_backend_internal"
-
-    def permit(pattern: str, before: str = "", after: str = "ok") -> None:
-        """Let carol do what the pattern allows; one call, because each starts a program."""
-        patterns = ", ".join([f'<<"{pattern}">>'] * 3)
-        allowed = f'{users}:set_permissions(<<"carol">>, <<"/">>, {patterns}, <<"test">>)'
-        rabbitmq.control("eval", f"{before} {allowed}, {after}.")
-
-    permit(".*", before=f'{users}:add_user(<<"carol">>, <<"word">>, <<"test">>),')
-    target = rabbits(rabbitmq.url.replace("guest:guest@", "carol:word@"))
-    assert outcomes(target.send([delivery("a", topic=queue)], SEND_SECONDS)) == ["ok"]
-    # A channel keeps for a while what it was allowed.
-    permit("", after='rabbit_networking:close_all_user_connections(<<"carol">>, "test")')
-    refused = eventually(
-        lambda: [one for one in target.send([delivery("b", topic=queue)] * 2, SEND_SECONDS) if "403" in one.reason],
-        "refused",
-    )
-    assert {one.outcome for one in refused} == {"unavailable"} and "ACCESS_REFUSED" in refused[0].reason
-    permit(".*")
-    wait_until_it_takes(target, "c", queue)
 
 
 def test_one_who_accepts_and_says_nothing_is_unavailable(rabbits: Rabbits) -> None:
