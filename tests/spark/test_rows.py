@@ -326,7 +326,7 @@ def test_a_url_can_be_kept_out_of_sight(monkeypatch: pytest.MonkeyPatch, tmp_pat
     [
         ("past", "never", "reject, skip, now"), ("rate", "-1", "or 0 for no limit"), ("rate", "fast", "option rate"),
         ("timeZone", "Mars/Base", "is not a time zone"), ("topic", "a b", "option topic"), ("run", "a b", "option run"),
-        ("retryFor", "long", "option retryFor"), ("nonsense", "1", "there are redisUrl, topic, tags"),
+        ("retryFor", "long", "option retryFor"), ("nonsense", "1", "there are redisUrl, namespace, topic, tags"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_told_by_its_name(name: str, value: str, complaint: str) -> None:
