@@ -55,9 +55,8 @@ class Limit(ABC):
         self._requested = False
         self._used_at = now
         self._senders: set[Listener] = set()
-        self._turns: dict[
-            Listener, int
-        ] = {}  # queues in their order, and how many parked messages of each may come back
+        # Queues in their order, and how many parked messages of each may come back.
+        self._turns: dict[Listener, int] = {}
         self._append: set[Listener] = set()  # queues that append messages by permits themselves
         self._pace = 0.0  # the number of sends that begin in LATELY
         self._pace_at = 0
