@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from kazoo.client import KazooClient
@@ -29,6 +29,8 @@ from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
 from delayq.base.errors import ConfigError
 
+#: The longest wait in seconds that a signal may not end: one that comes just before a wait begins is handled after it.
+LOOK_EVERY: Final = 0.5
 #: kazoo calls this with an event, in one of its threads. It must not block.
 Watch = Callable[[Any], None]
 
@@ -144,13 +146,13 @@ class Session:
 
     def open(self) -> None:
         """Connect; raises CoordinatorError if no server answers within the session's timeout."""
-        try:
-            self._client.start(timeout=self._seconds)
-        except KazooTimeoutError:
+        connected, waits = self._client.start_async(), max(1, round(self._seconds / LOOK_EVERY))
+        if not any(connected.wait(self._seconds / waits) for _ in range(waits)):
+            self.close()
             raise self._refusal() or CoordinatorError(
                 f"no ZooKeeper of {self._hosts} answered within {self._seconds:g} s: "
                 "start it, or correct DELAYQ_ZOOKEEPER"
-            ) from None
+            )
 
     def close(self) -> None:
         """End the session, within 10 s. ZooKeeper removes all its znodes at once."""

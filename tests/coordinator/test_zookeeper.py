@@ -14,7 +14,7 @@ import structlog
 from coordinator import CoordinatorError, coordinator_for, epoch_text
 from coordinator.zookeeper.coordinator import REREAD
 from coordinator.zookeeper.node_entry import OwnEntry
-from coordinator.zookeeper.session import Session, Watch, Znode
+from coordinator.zookeeper.session import LOOK_EVERY, Session, Watch, Znode
 from delayq.base.clock import SystemClock
 from delayq.base.errors import ConfigError, StoreUnavailable
 from delayq.config import load_settings
@@ -537,3 +537,20 @@ def test_a_chroot_of_several_levels_that_is_missing_is_created(
             assert admin.get_children(f"{chroot}/mine/nodes") == ["one"]
     finally:
         coordinator.stop()
+
+
+def test_a_signal_just_before_the_wait_for_a_connection_is_handled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python handles such a signal only after the wait, so no single wait is long."""
+    waits: list[float] = []
+
+    class Never:
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return False
+
+    session = Session("127.0.0.1:1", 60_000, lambda *_: None)
+    monkeypatch.setattr(session._client, "start_async", Never)
+    with pytest.raises(CoordinatorError, match="answered within 60 s"):
+        session.open()
+    assert max(waits) <= LOOK_EVERY
+    assert sum(waits) == pytest.approx(60)
