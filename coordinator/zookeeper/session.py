@@ -29,7 +29,7 @@ from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
 from delayq.base.errors import ConfigError
 
-#: The longest wait in seconds that a signal may not end: one that comes just before a wait begins is handled after it.
+#: The longest wait in seconds. A signal that comes just before a wait begins is handled only after it.
 LOOK_EVERY: Final = 0.5
 #: kazoo calls this with an event, in one of its threads. It must not block.
 Watch = Callable[[Any], None]
