@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -146,7 +147,7 @@ class Session:
 
     def open(self) -> None:
         """Connect; raises CoordinatorError if no server answers within the session's timeout."""
-        connected, waits = self._client.start_async(), max(1, round(self._seconds / LOOK_EVERY))
+        connected, waits = self._client.start_async(), ceil(self._seconds / LOOK_EVERY)
         if not any(connected.wait(self._seconds / waits) for _ in range(waits)):
             self.close()
             raise self._refusal() or CoordinatorError(
